@@ -1,0 +1,120 @@
+"""HeadLayout: how one attention block divides its width among heads, and what that costs.
+
+The noun that the model, the measurement, the planner and the report all speak of. No torch here,
+so that planning and reporting stay light.
+
+    single  n_heads = 1                   q: [████████]          kv: [████████]
+    mha     n_kv_heads = n_heads          q: [██][██][██][██]    kv: [██][██][██][██]
+    gqa     1 < n_kv_heads < n_heads      q: [██][██][██][██]    kv: [██]    [██]
+    mqa     n_kv_heads = 1 < n_heads      q: [██][██][██][██]    kv: [██]
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headcount.errors import LayoutError
+
+Kind = Literal["single", "mha", "gqa", "mqa"]
+
+
+@dataclass(frozen=True, order=True)
+class HeadLayout:
+    """An attention block's division into heads, valid by construction.
+
+    d_model: width of the residual stream. n_heads: query heads. n_kv_heads: key/value heads, each
+    shared by `group_size` query heads. d_head: width of one head; `n_heads * d_head` need not equal
+    `d_model`. Raises LayoutError, in one line that names the keys and the nearest valid values.
+    """
+
+    d_model: int
+    n_heads: int
+    n_kv_heads: int
+    d_head: int
+
+    def __post_init__(self) -> None:
+        for key in ("d_model", "n_heads", "n_kv_heads", "d_head"):
+            value = getattr(self, key)
+            if value < 1:
+                raise LayoutError(f"model.{key}={value}: must be at least 1")
+        if self.n_heads % self.n_kv_heads:
+            raise LayoutError(
+                f"model.n_kv_heads={self.n_kv_heads} does not divide model.n_heads={self.n_heads}; "
+                f"nearest valid: {_nearest(self.n_kv_heads, divisors(self.n_heads))}"
+            )
+
+    @classmethod
+    def of(
+        cls, d_model: int, n_heads: int, n_kv_heads: int | None = None, d_head: int | None = None
+    ) -> "HeadLayout":
+        """Fill in what is left out: n_kv_heads = n_heads, d_head = d_model / n_heads."""
+        if d_head is None:
+            if d_model < 1 or n_heads < 1:
+                key, value = ("d_model", d_model) if d_model < 1 else ("n_heads", n_heads)
+                raise LayoutError(f"model.{key}={value}: must be at least 1")
+            if d_model % n_heads:
+                raise LayoutError(
+                    f"model.n_heads={n_heads} does not divide model.d_model={d_model}; "
+                    f"nearest valid n_heads: {_nearest(n_heads, divisors(d_model))}, "
+                    f"nearest valid d_model: {_multiples_around(d_model, n_heads)}, "
+                    "or set model.d_head"
+                )
+            d_head = d_model // n_heads
+        return cls(d_model, n_heads, n_heads if n_kv_heads is None else n_kv_heads, d_head)
+
+    @property
+    def kind(self) -> Kind:
+        """The family the numbers belong to; MHA with 8 heads *is* GQA with 8 KV heads."""
+        if self.n_heads == 1:
+            return "single"
+        if self.n_kv_heads == self.n_heads:
+            return "mha"
+        return "mqa" if self.n_kv_heads == 1 else "gqa"
+
+    @property
+    def group_size(self) -> int:
+        """Query heads that share one KV head."""
+        return self.n_heads // self.n_kv_heads
+
+    @property
+    def q_width(self) -> int:
+        """Total width of the queries, `n_heads * d_head`."""
+        return self.n_heads * self.d_head
+
+    @property
+    def kv_width(self) -> int:
+        """Total width of the keys (and of the values), `n_kv_heads * d_head`."""
+        return self.n_kv_heads * self.d_head
+
+    @property
+    def label(self) -> str:
+        """A short name for tables and legends, such as `mha h8` or `gqa h8/kv2`."""
+        shared = f"/kv{self.n_kv_heads}" if self.kind in ("gqa", "mqa") else ""
+        wide = "" if self.q_width == self.d_model else f" d{self.d_head}"
+        return f"{self.kind} h{self.n_heads}{shared}{wide}"
+
+    @property
+    def n_params(self) -> int:
+        """Attention weights of one layer, no bias: `d_model·d_head·(2·n_heads + 2·n_kv_heads)`."""
+        return self.d_model * 2 * (self.q_width + self.kv_width)
+
+    def kv_bytes_per_token(self, itemsize: int) -> int:
+        """KV-cache bytes of one token in one layer: keys and values, `n_kv_heads` of each."""
+        return 2 * self.kv_width * itemsize
+
+
+def divisors(n: int) -> list[int]:
+    """All positive divisors of n, ascending."""
+    small = [k for k in range(1, int(n**0.5) + 1) if n % k == 0]
+    return sorted({*small, *(n // k for k in small)})
+
+
+def _nearest(value: int, valid: list[int]) -> str:
+    """The nearest valid value on either side of `value`."""
+    below = [v for v in valid if v < value][-1:]
+    above = [v for v in valid if v > value][:1]
+    return " or ".join(map(str, below + above))
+
+
+def _multiples_around(value: int, of: int) -> str:
+    low = value // of * of
+    return " or ".join(str(m) for m in (low, low + of) if m > 0)

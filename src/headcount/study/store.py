@@ -1,0 +1,108 @@
+"""The folder of a study: where each record lies, and writing it so that no reader sees half of one.
+
+    <results>/<study>/plan.json
+                      runs/<run_id>/{record.json,metrics.jsonl,config.yaml,run.log,checkpoints/}
+                      costs/<cost_id>.json
+                      report/{index.html,table.csv,figures/*.png}
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from headcount.errors import HeadcountError, RequestError
+from headcount.study.records import Cost, Record
+
+
+T = TypeVar("T", Record, Cost)
+
+
+class Study:
+    """A study's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = folder.resolve().name
+        self.plan_path = folder / "plan.json"
+        self.runs = folder / "runs"
+        self.costs = folder / "costs"
+        self.report = folder / "report"
+
+    @classmethod
+    def find(cls, name_or_folder: str, results: Path) -> "Study":
+        """The study of that name under `results`, or in that folder; RequestError if neither is one."""
+        for folder in (Path(name_or_folder), results / name_or_folder):
+            if (folder / "runs").is_dir() or (folder / "costs").is_dir():
+                return cls(folder)
+        known = sorted(p.parent.name for p in results.glob("*/runs"))
+        raise RequestError(
+            f"study {name_or_folder}: no such study under {results}/ and no study's folder; "
+            f"valid: {', '.join(known) or 'none there yet'}"
+        )
+
+    def run_folder(self, run_id: str) -> Path:
+        return self.runs / run_id
+
+    def record(self, run_id: str) -> Record | None:
+        path = self.run_folder(run_id) / "record.json"
+        return read_record(path) if path.exists() else None
+
+    def write_record(self, record: Record) -> None:
+        write_atomically(
+            self.run_folder(record.run_id) / "record.json",
+            record.model_dump_json(by_alias=True, indent=1),
+        )
+
+    def records(self) -> Iterator[Record]:
+        """Every run's record, in a stable order."""
+        for path in sorted(self.runs.glob("*/record.json")):
+            yield read_record(path)
+
+    def cost(self, cost_id: str) -> Cost | None:
+        path = self.costs / f"{cost_id}.json"
+        return _parse(Cost, path) if path.exists() else None
+
+    def write_cost(self, cost: Cost) -> None:
+        write_atomically(
+            self.costs / f"{cost.cost_id}.json", cost.model_dump_json(by_alias=True, indent=1)
+        )
+
+    def cost_records(self) -> Iterator[Cost]:
+        for path in sorted(self.costs.glob("*.json")):
+            yield _parse(Cost, path)
+
+    def plan(self) -> dict[str, object] | None:
+        """What the last plan of the study said, or None before the first."""
+        return json.loads(self.plan_path.read_text()) if self.plan_path.exists() else None
+
+
+def read_record(path: Path) -> Record:
+    """Read one record.json; HeadcountError, naming the file, where it is not one."""
+    return _parse(Record, path)
+
+
+def _parse(model: type[T], path: Path) -> T:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise HeadcountError(f"{path}: not a record ({where}: {first['msg']})") from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the file in one step: a reader, a kill or a full disk never leaves half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
