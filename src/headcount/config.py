@@ -5,7 +5,7 @@ RequestError of one line. Nothing here imports torch, so a wrong request fails i
 """
 
 import difflib
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -57,12 +57,9 @@ class MobyDick(Section):
     eval_tokens: PositiveInt
     """Bytes of the validation split scored at each validation; the test split is scored whole."""
 
-    @property
-    def n_inputs(self) -> int:
-        return 256
-
-    n_outputs = n_inputs
-    causal = property(lambda self: True)
+    n_inputs: ClassVar[int] = 256
+    n_outputs: ClassVar[int] = 256
+    causal: ClassVar[bool] = True
 
 
 class EndpointSelection(Section):
@@ -79,8 +76,11 @@ class EndpointSelection(Section):
         """Vertices, the two indices, and the read-out mark."""
         return self.n_vertices + 3
 
-    n_outputs = n_inputs
-    causal = property(lambda self: True)
+    @property
+    def n_outputs(self) -> int:
+        return self.n_inputs
+
+    causal: ClassVar[bool] = True
 
 
 Task = Annotated[MobyDick | EndpointSelection, Field(discriminator="name")]
@@ -196,7 +196,7 @@ def parse(raw: dict[str, Any]) -> Config:
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
-        raise RequestError(_one_line(error, raw)) from None
+        raise RequestError(_one_line(error)) from None
     config = config.model_copy(update={"model": _resolved(config.model)})
     _cross_check(config)
     return config
@@ -264,44 +264,49 @@ def _cross_check(config: Config) -> None:
             f"task.batch_size={task.batch_size}; valid: a divisor of it"
         )
     if model.tie_embeddings and task.n_inputs != task.n_outputs:
-        raise RequestError("model.tie_embeddings=true: the task's inputs and outputs differ in size")
+        raise RequestError(
+            "model.tie_embeddings=true: the task's inputs and outputs differ in size"
+        )
 
 
-def _one_line(error: ValidationError, raw: dict[str, Any]) -> str:
+def _one_line(error: ValidationError) -> str:
     """The first thing wrong, as `key=value: what would be valid`."""
     errors = error.errors()
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     # A union's branch tag stands in the path (`task.moby_dick.seq_len`); users do not type it.
     path = [str(part) for part in first["loc"]]
-    if len(path) > 2 and path[0] == "task":
-        del path[1]
+    task = path.pop(1) if len(path) > 2 and path[0] == "task" else None
     key, value = ".".join(path), first["input"]
     if first["type"] == "extra_forbidden":
-        return unknown_key(key, raw)
+        return unknown_key(key, value, task)
     if first["type"] == "missing":
         return f"{key}: missing"
     return f"{key}={value}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
-def unknown_key(key: str, raw: dict[str, Any]) -> str:
+def unknown_key(key: str, value: object, task: str | None = None) -> str:
     """The line for a key that nothing reads, with the known key closest to it."""
     section, _, leaf = key.rpartition(".")
-    known = known_keys(section, raw)
+    known = known_keys(section, task)
+    prefix = f"{section}." if section else ""
     close = difflib.get_close_matches(leaf, known, n=1)
-    hint = f"did you mean {section + '.' if section else ''}{close[0]}? " if close else ""
-    where = f"under {section}" if section else "at the top"
-    return f"{key}: unknown key; {hint}valid {where}: {', '.join(known)}"
+    hint = f"; did you mean {prefix}{close[0]}?" if close else ""
+    valid = f"; valid {'under ' + section if section else 'at the top'}: {', '.join(known)}"
+    return f"{key}={value}: unknown key{hint}{valid if known else ''}"
 
 
-def known_keys(section: str, raw: dict[str, Any]) -> list[str]:
-    """The keys valid in a section, as the typed configuration has them."""
+def known_keys(section: str, task: str | None = None) -> list[str]:
+    """The keys valid in a section, as the typed configuration has them; for the section `task`,
+    those of the task of that name, or of all."""
     if not section:
         return sorted(Config.model_fields)
     if section == "task":
-        tasks = {"moby_dick": MobyDick, "endpoint_selection": EndpointSelection}
-        name = raw.get("task", {}).get("name")
-        return sorted(tasks[name].model_fields) if name in tasks else []
+        tasks = get_args(get_args(Task)[0])
+        return sorted({f for t in tasks if task in (None, _tag(t)) for f in t.model_fields})
     field = Config.model_fields.get(section)
-    annotation = field.annotation if field else None
-    fields = getattr(annotation, "model_fields", {})
-    return sorted(fields)
+    return sorted(getattr(field.annotation if field else None, "model_fields", {}))
+
+
+def _tag(task: type[Section]) -> str:
+    """The name by which a task's section is chosen."""
+    return str(get_args(task.model_fields["name"].annotation)[0])

@@ -75,14 +75,18 @@ class Transformer(nn.Module):
             if shape.inputs == "tokens"
             else nn.Linear(shape.n_inputs, d_model, bias=False)
         )
-        self.position = nn.Embedding(shape.max_len, d_model) if shape.position == "learned" else None
+        self.position = (
+            nn.Embedding(shape.max_len, d_model) if shape.position == "learned" else None
+        )
         self.blocks = nn.ModuleList(Block(shape, dropout) for _ in range(shape.n_layers))
         self.norm = norm(shape)
         self.head = nn.Linear(d_model, shape.n_outputs, bias=False)
         if shape.tie_embeddings:
-            self.head.weight = self.embed.weight  # type: ignore[assignment]
+            self.head.weight = self.embed.weight
         self.dropout = nn.Dropout(dropout)
-        table = rotation_table(shape.max_len, shape.layout.d_head) if shape.position == "rope" else None
+        table = (
+            rotation_table(shape.max_len, shape.layout.d_head) if shape.position == "rope" else None
+        )
         self.register_buffer("rotation", table, persistent=False)
         self.initialise(seed)
 

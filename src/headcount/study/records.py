@@ -14,7 +14,7 @@ Status = Literal["running", "completed", "diverged", "failed", "interrupted"]
 class Strict(BaseModel):
     """A model that refuses fields it does not know."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", validate_by_name=True, validate_by_alias=True)
 
 
 class Layout(Strict):
