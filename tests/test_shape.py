@@ -202,4 +202,5 @@ def test_any_valid_layout_builds_runs_and_agrees_with_the_accounting(
     assert cache.allocated_bytes == 4 * shape.kv_bytes_per_token("fp32")
     with torch.inference_mode():
         logits = model(torch.tensor([[1, 2, 3]]), cache)
-    assert logits.shape == (1, 3, 40) and bool(logits.isfinite().all())
+    assert logits.shape == (1, 3, 40)
+    assert bool(logits.isfinite().all())

@@ -5,13 +5,13 @@ RequestError of one line. Nothing here imports torch, so a wrong request fails i
 """
 
 import difflib
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from headcount.errors import LayoutError, RequestError
 from headcount.layout import HeadLayout
-from headcount.shape import DType, ModelShape
+from headcount.shape import Bias, DType, MLPKind, ModelShape, Norm, Position, torch_mha_lacks
 
 
 class Section(BaseModel):
@@ -27,24 +27,44 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class Model(Section):
     """The model; `None` is filled in by `parse`: d_head = d_model/n_heads, d_ff by the MLP's rule."""
 
-    attention: Literal["mha", "gqa", "mqa"] = "mha"
+    attention: Literal["mha", "gqa", "mqa", "mla"] = "mha"
     d_model: int
     n_layers: PositiveInt
     n_heads: int
     n_kv_heads: int | None = None
     kv_group_size: int | None = None
     d_head: int | None = None
+    d_latent: int | None = None
+    """MLA: width of the cached latent; `None` is 4·d_head (DeepSeek-V2, section 2.1.4)."""
+    d_rope: int | None = None
+    """MLA: width of the shared rotary key; `None` is d_head/2 under RoPE (likewise), else 0."""
     d_ff: PositiveInt | None = None
-    mlp: Literal["swiglu", "gelu", "none"]
-    position: Literal["rope", "learned", "none"]
-    norm: Literal["rmsnorm", "layernorm"]
+    mlp: MLPKind
+    position: Position
+    norm: Norm
+    bias: Bias = "none"
+    qk_norm: bool = False
     dropout: float = Field(ge=0, lt=1)
+    """Of the residual branches and the embedding."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Of the attention weights."""
     tie_embeddings: bool
-    backend: Literal["sdpa"]
+    vocab_size: PositiveInt | None = None
+    """Rows of the embedding and of the output head; `None` is as many as the task needs."""
+    max_len: PositiveInt | None = None
+    """Positions of a learned table; `None` is the task's seq_len."""
+    backend: Literal["sdpa", "eager", "flex", "torch_mha"]
 
     @property
     def layout(self) -> HeadLayout:
-        return HeadLayout.of(self.d_model, self.n_heads, self.n_kv_heads, self.d_head)
+        return HeadLayout.of(
+            self.d_model,
+            self.n_heads,
+            self.n_kv_heads,
+            self.d_head,
+            self.d_latent or 0,
+            self.d_rope or 0,
+        )
 
 
 class MobyDick(Section):
@@ -57,12 +77,9 @@ class MobyDick(Section):
     eval_tokens: PositiveInt
     """Bytes of the validation split scored at each validation; the test split is scored whole."""
 
-    @property
-    def n_inputs(self) -> int:
-        return 256
-
-    n_outputs = n_inputs
-    causal = property(lambda self: True)
+    n_inputs: ClassVar[int] = 256
+    n_outputs: ClassVar[int] = 256
+    causal: ClassVar[bool] = True
 
 
 class EndpointSelection(Section):
@@ -79,8 +96,11 @@ class EndpointSelection(Section):
         """Vertices, the two indices, and the read-out mark."""
         return self.n_vertices + 3
 
-    n_outputs = n_inputs
-    causal = property(lambda self: True)
+    @property
+    def n_outputs(self) -> int:
+        return self.n_inputs
+
+    causal: ClassVar[bool] = True
 
 
 Task = Annotated[MobyDick | EndpointSelection, Field(discriminator="name")]
@@ -180,10 +200,12 @@ class Config(Section):
             norm=model.norm,
             tie_embeddings=model.tie_embeddings,
             inputs="tokens",
-            n_inputs=task.n_inputs,
-            n_outputs=task.n_outputs,
-            max_len=task.seq_len,
+            n_inputs=model.vocab_size or task.n_inputs,
+            n_outputs=model.vocab_size or task.n_outputs,
+            max_len=model.max_len or task.seq_len,
             causal=task.causal,
+            bias=model.bias,
+            qk_norm=model.qk_norm,
         )
 
 
@@ -196,7 +218,7 @@ def parse(raw: dict[str, Any]) -> Config:
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
-        raise RequestError(_one_line(error, raw)) from None
+        raise RequestError(_one_line(error)) from None
     config = config.model_copy(update={"model": _resolved(config.model)})
     _cross_check(config)
     return config
@@ -206,15 +228,36 @@ def _resolved(model: Model) -> Model:
     """Fill in n_kv_heads, d_head and d_ff. Afterwards only numbers describe the layout."""
     n_kv_heads = _n_kv_heads(model)
     layout = HeadLayout.of(model.d_model, model.n_heads, n_kv_heads, model.d_head)
+    d_latent, d_rope = _latent(model, layout.d_head)
     # 8/3 and 4 times d_model give both MLPs the same parameters (Shazeer 2020); rounded up to 8.
-    rule = {"swiglu": -(-8 * layout.d_model // 24) * 8, "gelu": 4 * layout.d_model, "none": 1}
+    gated = -(-8 * layout.d_model // 24) * 8
+    rule = {"swiglu": gated, "geglu": gated, "gelu": 4 * layout.d_model, "none": 1}
     update = {
         "n_kv_heads": layout.n_kv_heads,
         "kv_group_size": layout.group_size,
         "d_head": layout.d_head,
+        "d_latent": d_latent,
+        "d_rope": d_rope,
         "d_ff": model.d_ff if model.d_ff and model.mlp != "none" else rule[model.mlp],
     }
     return model.model_copy(update=update)
+
+
+def _latent(model: Model, d_head: int) -> tuple[int, int] | tuple[None, None]:
+    """MLA's d_latent and d_rope by the request or by rule; None, None for every other attention."""
+    if model.attention != "mla":
+        for key, value in (("d_latent", model.d_latent), ("d_rope", model.d_rope)):
+            if value is not None:
+                raise LayoutError(
+                    f"model.{key}={value} has no effect with attention={model.attention}; "
+                    "valid: null, or attention=mla"
+                )
+        return None, None
+    d_latent = 4 * d_head if model.d_latent is None else model.d_latent
+    if d_latent < 1:
+        raise LayoutError(f"model.d_latent={d_latent}: must be at least 1 with attention=mla")
+    by_rule = max(2, d_head // 4 * 2) if model.position == "rope" else 0
+    return d_latent, by_rule if model.d_rope is None else model.d_rope
 
 
 def _n_kv_heads(model: Model) -> int | None:
@@ -246,12 +289,23 @@ def _n_kv_heads(model: Model) -> int | None:
 def _cross_check(config: Config) -> None:
     """Every check that looks at more than one field, in one place."""
     model, task, trainer, optim = config.model, config.task, config.trainer, config.optim
-    layout = model.layout
-    if model.position == "rope" and layout.d_head % 2:
-        raise LayoutError(
-            f"model.d_head={layout.d_head} (d_model {layout.d_model}, n_heads {layout.n_heads}): "
-            "model.position=rope needs an even d_head; "
-            f"nearest valid d_head: {layout.d_head - 1 or 2} or {layout.d_head + 1}"
+    lacks = torch_mha_lacks(config.shape) if model.backend == "torch_mha" else None
+    if lacks:
+        raise LayoutError(lacks)
+    if model.attention_dropout and model.backend == "flex":
+        raise RequestError(
+            f"model.attention_dropout={model.attention_dropout} with model.backend=flex, which has "
+            "none; valid: 0, or backend sdpa or eager"
+        )
+    if model.vocab_size is not None and model.vocab_size < max(task.n_inputs, task.n_outputs):
+        raise RequestError(
+            f"model.vocab_size={model.vocab_size}: task={task.name} has "
+            f"{max(task.n_inputs, task.n_outputs)} symbols; valid: at least as many, or null"
+        )
+    if model.position == "learned" and model.max_len is not None and model.max_len < task.seq_len:
+        raise RequestError(
+            f"model.max_len={model.max_len} is shorter than task.seq_len={task.seq_len}; "
+            f"valid: at least {task.seq_len}, or null"
         )
     if optim.warmup_steps >= trainer.max_steps:
         raise RequestError(
@@ -264,44 +318,49 @@ def _cross_check(config: Config) -> None:
             f"task.batch_size={task.batch_size}; valid: a divisor of it"
         )
     if model.tie_embeddings and task.n_inputs != task.n_outputs:
-        raise RequestError("model.tie_embeddings=true: the task's inputs and outputs differ in size")
+        raise RequestError(
+            "model.tie_embeddings=true: the task's inputs and outputs differ in size"
+        )
 
 
-def _one_line(error: ValidationError, raw: dict[str, Any]) -> str:
+def _one_line(error: ValidationError) -> str:
     """The first thing wrong, as `key=value: what would be valid`."""
     errors = error.errors()
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     # A union's branch tag stands in the path (`task.moby_dick.seq_len`); users do not type it.
     path = [str(part) for part in first["loc"]]
-    if len(path) > 2 and path[0] == "task":
-        del path[1]
+    task = path.pop(1) if len(path) > 2 and path[0] == "task" else None
     key, value = ".".join(path), first["input"]
     if first["type"] == "extra_forbidden":
-        return unknown_key(key, raw)
+        return unknown_key(key, value, task)
     if first["type"] == "missing":
         return f"{key}: missing"
     return f"{key}={value}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
-def unknown_key(key: str, raw: dict[str, Any]) -> str:
+def unknown_key(key: str, value: object, task: str | None = None) -> str:
     """The line for a key that nothing reads, with the known key closest to it."""
     section, _, leaf = key.rpartition(".")
-    known = known_keys(section, raw)
+    known = known_keys(section, task)
+    prefix = f"{section}." if section else ""
     close = difflib.get_close_matches(leaf, known, n=1)
-    hint = f"did you mean {section + '.' if section else ''}{close[0]}? " if close else ""
-    where = f"under {section}" if section else "at the top"
-    return f"{key}: unknown key; {hint}valid {where}: {', '.join(known)}"
+    hint = f"; did you mean {prefix}{close[0]}?" if close else ""
+    valid = f"; valid {'under ' + section if section else 'at the top'}: {', '.join(known)}"
+    return f"{key}={value}: unknown key{hint}{valid if known else ''}"
 
 
-def known_keys(section: str, raw: dict[str, Any]) -> list[str]:
-    """The keys valid in a section, as the typed configuration has them."""
+def known_keys(section: str, task: str | None = None) -> list[str]:
+    """The keys valid in a section, as the typed configuration has them; for the section `task`,
+    those of the task of that name, or of all."""
     if not section:
         return sorted(Config.model_fields)
     if section == "task":
-        tasks = {"moby_dick": MobyDick, "endpoint_selection": EndpointSelection}
-        name = raw.get("task", {}).get("name")
-        return sorted(tasks[name].model_fields) if name in tasks else []
+        tasks = get_args(get_args(Task)[0])
+        return sorted({f for t in tasks if task in (None, _tag(t)) for f in t.model_fields})
     field = Config.model_fields.get(section)
-    annotation = field.annotation if field else None
-    fields = getattr(annotation, "model_fields", {})
-    return sorted(fields)
+    return sorted(getattr(field.annotation if field else None, "model_fields", {}))
+
+
+def _tag(task: type[Section]) -> str:
+    """The name by which a task's section is chosen."""
+    return str(get_args(task.model_fields["name"].annotation)[0])

@@ -15,8 +15,6 @@ def derive(seed: int, *path: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def generator(
-    seed: int, *path: str | int, device: torch.device | str = "cpu"
-) -> torch.Generator:
+def generator(seed: int, *path: str | int, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator of its own for the stream at `path`."""
     return torch.Generator(device).manual_seed(derive(seed, *path))

@@ -221,3 +221,20 @@ class ModelShape:
 def even_neighbours(d: int) -> str:
     """The even widths on either side of one that is odd or zero."""
     return " or ".join(str(n) for n in ((d - 1, d + 1) if d % 2 else (2,)) if n > 0)
+
+
+def torch_mha_lacks(shape: ModelShape) -> str | None:
+    """Why nn.MultiheadAttention cannot stand in for this shape, in one line; None where it can."""
+    a = shape.layout
+    where = "model.backend=torch_mha computes plain multi-head attention"
+    if a.kind not in ("single", "mha"):
+        return f"{where}: attention={a.kind} needs model.backend=sdpa, eager or flex"
+    if a.q_width != a.d_model:
+        return f"{where}: model.d_head={a.d_head}: valid: d_model / n_heads = {a.d_model / a.n_heads:g}"
+    if shape.position == "rope":
+        return f"{where}: model.position=rope: valid: learned or none"
+    if shape.qk_norm:
+        return f"{where}: model.qk_norm=true: valid: false"
+    if shape.bias == "qkv":
+        return f"{where}: model.bias=qkv: valid: none or all"
+    return None

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from headcount.model.backends import Kernel, attention_weights, backend
+from headcount.model.backends import attention_weights, backend
 from headcount.model.cache import KVCache
 from headcount.model.sight import Sight
 from headcount.shape import ModelShape
@@ -65,19 +65,6 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0  # SDPA itself ignores eval mode
         y = self.backend.attend(q, k, v, sight, self.scale, dropout)  # (B, n_heads, T, d_head)
         return self.out(y.transpose(1, 2).flatten(2))
-
-    def kernel(self, batch_size: int, sight: Sight) -> Kernel:
-        """The kernel that such a forward runs, and how it shares K and V."""
-        a, weight = self.layout, self.qkv.weight
-        q = stand_in(weight, batch_size, a.n_heads, sight.t, a.d_head)
-        k = stand_in(weight, batch_size, a.n_kv_heads, sight.s, a.d_head)
-        return self.backend.kernel(q, k, k, sight)
-
-
-def stand_in(like: Tensor, *size: int) -> Tensor:
-    """A tensor of this size that takes up one row: enough to ask which kernel would take it."""
-    row = torch.empty(1, 1, 1, size[-1], dtype=like.dtype, device=like.device)
-    return row.expand(*size)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ head, (B, n_kv_heads, group·T, d), grouped keys and values are read once and ne
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -27,14 +29,31 @@ class Kernel(NamedTuple):
     for each query head), `in the kernel`."""
 
 
+_watching: list[list[Kernel]] = []
+
+
+@contextmanager
+def watch_kernels() -> Iterator[list[Kernel]]:
+    """Within it, every attention that any model computes adds the kernel that it really runs."""
+    seen: list[Kernel] = []
+    _watching.append(seen)
+    try:
+        yield seen
+    finally:
+        _watching.remove(seen)
+
+
+def note(name: str, kv_sharing: str) -> None:
+    for seen in _watching:
+        seen.append(Kernel(name, kv_sharing))
+
+
 class Backend(Protocol):
     """One way to compute attention."""
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, sight: Sight, scale: float, dropout: float
     ) -> Tensor: ...
-
-    def kernel(self, q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> Kernel: ...
 
 
 class Eager:
@@ -43,14 +62,13 @@ class Eager:
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, sight: Sight, scale: float, dropout: float
     ) -> Tensor:
+        if _watching:
+            note("eager", "none to share" if q.size(1) == k.size(1) else "grouped rows")
         weights = attention_weights(q, k, sight, scale)
         if dropout:
             weights = F.dropout(weights, dropout)
         y = as_rows(weights, v.size(1)) @ v  # (B, n_kv_heads, group·T, d_v)
         return y.reshape(*q.shape[:3], v.size(-1))
-
-    def kernel(self, q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> Kernel:
-        return Kernel("eager", "none to share" if q.size(1) == k.size(1) else "grouped rows")
 
 
 def attention_weights(q: Tensor, k: Tensor, sight: Sight, scale: float) -> Tensor:
@@ -83,6 +101,8 @@ class SDPA:
                 y = self.attend(q.float(), k.float(), v.float(), sight, scale, dropout)
             return y.to(torch.bfloat16)
         call = sdpa_call(q, k, v, sight)
+        if _watching:
+            note(fused_kernel(call, dropout), call.kv_sharing)
         y = F.scaled_dot_product_attention(
             call.q,
             call.k,
@@ -96,14 +116,6 @@ class SDPA:
             y = y[..., : v.size(-1)]
         # Rows go back to heads; a plain call's result keeps its strides.
         return y if y.size(1) == q.size(1) else y.reshape(*q.shape[:3], -1)
-
-    def kernel(self, q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> Kernel:
-        call = sdpa_call(q, k, v, sight)
-        choice = torch._fused_sdp_choice(
-            call.q, call.k, call.v, attn_mask=call.mask, dropout_p=0.0, is_causal=call.is_causal
-        )
-        name = SDPBackend(choice).name.lower().removesuffix("_attention")
-        return Kernel(f"sdpa {name}", call.kv_sharing)
 
 
 class SDPACall(NamedTuple):
@@ -134,6 +146,14 @@ def sdpa_call(q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> SDPACall:
     return SDPACall(as_rows(q, k.size(1)), k, v, mask, False, "grouped rows")
 
 
+def fused_kernel(call: SDPACall, dropout: float) -> str:
+    """The name of the kernel that PyTorch takes for this call: `sdpa flash`, `sdpa math`, …"""
+    choice = torch._fused_sdp_choice(
+        call.q, call.k, call.v, attn_mask=call.mask, dropout_p=dropout, is_causal=call.is_causal
+    )
+    return "sdpa " + SDPBackend(choice).name.lower().removesuffix("_attention")
+
+
 class Flex:
     """torch's flex_attention, compiled. What it cannot do goes to SDPA with a warning that says why:
     dropout anywhere, and the backward pass on a CPU."""
@@ -148,12 +168,11 @@ class Flex:
         if why_not:
             warnings.warn(f"model.backend=flex {why_not}: sdpa runs instead", stacklevel=2)
             return self.instead.attend(q, k, v, sight, scale, dropout)
-        mask = None if sight.is_open else block_mask(sight)
         shared = q.size(1) != k.size(1)
+        if _watching:
+            note("flex", "in the kernel" if shared else "none to share")
+        mask = None if sight.is_open else block_mask(sight)
         return compiled_flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=shared)
-
-    def kernel(self, q: Tensor, k: Tensor, v: Tensor, sight: Sight) -> Kernel:
-        return Kernel("flex", "none to share" if q.size(1) == k.size(1) else "in the kernel")
 
 
 def _flex_lacks(q: Tensor, dropout: float) -> str | None:

@@ -13,8 +13,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from headcount.model.attention import Maps, Rotation, rotate, stand_in
-from headcount.model.backends import Kernel, attention_weights, backend
+from headcount.model.attention import Maps, Rotation, rotate
+from headcount.model.backends import attention_weights, backend
 from headcount.model.cache import KVCache
 from headcount.model.sight import Sight
 from headcount.shape import ModelShape
@@ -97,16 +97,3 @@ class LatentAttention(nn.Module):
         a = self.layout
         w_v = self.expand.weight[a.kv_width :].view(a.n_heads, a.d_head, a.d_latent)
         return y @ w_v.transpose(1, 2)
-
-    def kernel(self, batch_size: int, sight: Sight) -> Kernel:
-        """The kernel that such a forward runs, and how it shares K and V."""
-        a, weight = self.layout, self.qkv.weight
-        if sight.t < sight.s:
-            d = a.d_latent + a.d_rope
-            q = stand_in(weight, batch_size, a.n_heads, sight.t, d)
-            k = v = stand_in(weight, batch_size, 1, sight.s, d)
-        else:
-            q = stand_in(weight, batch_size, a.n_heads, sight.t, a.d_head + a.d_rope)
-            k = stand_in(weight, batch_size, a.n_heads, sight.s, a.d_head + a.d_rope)
-            v = stand_in(weight, batch_size, a.n_heads, sight.s, a.d_head)
-        return self.backend.kernel(q, k, v, sight)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from headcount.errors import RequestError
 from headcount.model.attention import Attention, Maps, Rotation
-from headcount.model.backends import Kernel
+from headcount.model.backends import note
 from headcount.model.cache import KVCache
 from headcount.model.sight import Sight
-from headcount.shape import ModelShape
+from headcount.shape import ModelShape, torch_mha_lacks
 
 
 class TorchMHA(Attention):
@@ -42,6 +42,7 @@ class TorchMHA(Attention):
                 "model.backend=torch_mha has no KV cache: sdpa runs instead", stacklevel=2
             )
             return super().forward(x, sight, rotation, cache, layer, maps)
+        note("torch_mha", "none to share")
         y, _ = self._reference(x, sight, need_weights=False)
         if maps is not None:
             _, weights = self._reference(x, sight, need_weights=True)
@@ -73,31 +74,9 @@ class TorchMHA(Attention):
         )
         return y.transpose(0, 1), weights
 
-    def kernel(self, batch_size: int, sight: Sight) -> Kernel:
-        if sight.t < sight.s:
-            return super().kernel(batch_size, sight)
-        return Kernel("torch_mha", "none to share")
-
 
 def _per_head(hidden: Tensor | None, batch_size: int, n_heads: int) -> Tensor | None:
     """(1 or B, 1, T, S) → (T, S), or (B · n_heads, T, S) where rows differ."""
     if hidden is None or hidden.size(0) == 1:
         return None if hidden is None else hidden[0, 0]
     return hidden.expand(batch_size, n_heads, -1, -1).flatten(0, 1)
-
-
-def torch_mha_lacks(shape: ModelShape) -> str | None:
-    """Why nn.MultiheadAttention cannot stand in for this shape, in one line; None where it can."""
-    a = shape.layout
-    where = "model.backend=torch_mha computes plain multi-head attention"
-    if a.kind not in ("single", "mha"):
-        return f"{where}: attention={a.kind} needs model.backend=sdpa, eager or flex"
-    if a.q_width != a.d_model:
-        return f"{where}: model.d_head={a.d_head}: valid: d_model / n_heads = {a.d_model / a.n_heads:g}"
-    if shape.position == "rope":
-        return f"{where}: model.position=rope: valid: learned or none"
-    if shape.qk_norm:
-        return f"{where}: model.qk_norm=true: valid: false"
-    if shape.bias == "qkv":
-        return f"{where}: model.bias=qkv: valid: none or all"
-    return None

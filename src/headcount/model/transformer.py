@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Iterator
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headcount.model.attention import Attention, Maps, Rotation, rotation_table
-from headcount.model.backends import Kernel
 from headcount.model.cache import KVCache
 from headcount.model.latent import LatentAttention
 from headcount.model.sight import Sight
@@ -115,7 +113,7 @@ class Transformer(nn.Module):
         self.norm = norm(shape)
         self.head = nn.Linear(d_model, shape.n_outputs, bias=False)
         if shape.tie_embeddings:
-            self.head.weight = self.embed.weight  # type: ignore[assignment]
+            self.head.weight = self.embed.weight
         self.dropout = nn.Dropout(dropout)
         table = self._rotation_table(shape.max_len) if shape.position == "rope" else None
         self.register_buffer("rotation", table, persistent=False)
@@ -162,14 +160,6 @@ class Transformer(nn.Module):
         if last_only:
             x = x[:, -1:] if lengths is None else last_real(x, lengths)
         return self.head(self.norm(x))
-
-    def kernel(self, batch_size: int, n_new: int, context: int) -> Kernel:
-        """Which kernel a forward of `n_new` tokens runs where the last attends to `context` tokens,
-        itself included, and how query heads share K and V: a prefill has n_new = context, a decode
-        step n_new = 1."""
-        sight = Sight(self.shape.causal, n_new, context, self.head.weight.device)
-        block = cast(Block, self.blocks[0])
-        return block.attention.kernel(batch_size, sight)
 
     def _learned(self, start: int, end: int, places: Tensor | None) -> Tensor:
         """Learned positions start to end, (T, d_model), or those of each row, (B, T, d_model)."""

@@ -14,7 +14,7 @@ Status = Literal["running", "completed", "diverged", "failed", "interrupted"]
 class Strict(BaseModel):
     """A model that refuses fields it does not know."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", validate_by_name=True, validate_by_alias=True)
 
 
 class Layout(Strict):
@@ -25,6 +25,10 @@ class Layout(Strict):
     n_heads: int
     n_kv_heads: int
     d_head: int
+    d_latent: int = 0
+    """MLA: width of the cached latent; 0 for every other kind."""
+    d_rope: int = 0
+    """MLA: width of the shared rotary key."""
     label: str
 
 

@@ -1,22 +1,24 @@
 """The folder of a study: where each record lies, and writing it so that no reader sees half of one.
 
-    <results>/<study>/plan.json
-                      runs/<run_id>/{record.json,metrics.jsonl,config.yaml,run.log,checkpoints/}
-                      costs/<cost_id>.json
-                      report/{index.html,table.csv,figures/*.png}
+<results>/<study>/plan.json
+                  runs/<run_id>/{record.json,metrics.jsonl,config.yaml,run.log,checkpoints/}
+                  costs/<cost_id>.json
+                  report/{index.html,table.csv,figures/*.png}
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from headcount.config import Config
 from headcount.errors import HeadcountError, RequestError
 from headcount.study.records import Cost, Record
-
 
 T = TypeVar("T", Record, Cost)
 
@@ -33,6 +35,11 @@ class Study:
         self.report = folder / "report"
 
     @classmethod
+    def of(cls, config: Config) -> "Study":
+        """The study that a configuration belongs to."""
+        return cls(Path(config.paths.results) / config.study)
+
+    @classmethod
     def find(cls, name_or_folder: str, results: Path) -> "Study":
         """The study of that name under `results`, or in that folder; RequestError if neither is one."""
         for folder in (Path(name_or_folder), results / name_or_folder):
@@ -46,6 +53,20 @@ class Study:
 
     def run_folder(self, run_id: str) -> Path:
         return self.runs / run_id
+
+    @contextmanager
+    def claim(self, run_id: str) -> Iterator[bool]:
+        """Take a run for this process, or learn that another live one has it. The kernel lets go of
+        the lock when its holder dies, however it dies."""
+        folder = self.run_folder(run_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / ".lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
 
     def record(self, run_id: str) -> Record | None:
         path = self.run_folder(run_id) / "record.json"
@@ -75,9 +96,12 @@ class Study:
         for path in sorted(self.costs.glob("*.json")):
             yield _parse(Cost, path)
 
-    def plan(self) -> dict[str, object] | None:
-        """What the last plan of the study said, or None before the first."""
-        return json.loads(self.plan_path.read_text()) if self.plan_path.exists() else None
+    def planned(self) -> list[dict[str, Any]]:
+        """The points of the study's last plan: run_id, layout, seed, steps, overrides."""
+        if not self.plan_path.exists():
+            return []
+        points: list[dict[str, Any]] = json.loads(self.plan_path.read_text())["points"]
+        return points
 
 
 def read_record(path: Path) -> Record:

@@ -1,0 +1,297 @@
+"""Verdicts: each layout against a reference, over the seeds that both have."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf, isfinite, log, nan, sqrt
+from typing import Literal
+
+import numpy as np
+
+from headcount.analysis import statistics
+from headcount.analysis.evidence import Arm, Evidence, Metric, grouping
+from headcount.analysis.statistics import Array, Interval
+from headcount.analysis.words import count, listed, plus_minus, signed
+from headcount.errors import RequestError, did_you_mean
+
+Verdict = Literal["reference", "better", "worse", "equivalent", "undecided", "no data"]
+ALPHA = 0.05
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One layout against the reference. Differences are `arm − reference`, in the metric's unit."""
+
+    arm: Arm
+    pairs: Array
+    """Differences on the seeds that both have, (n_pairs,)."""
+    difference: Interval
+    """Mean difference within a seed and its 95% interval, for this layout alone."""
+    p_holm: float
+    """Against no difference, corrected over the layouts of the condition."""
+    p_equivalent: float
+    """Against a difference beyond the margin, corrected likewise."""
+    verdict: Verdict
+    more_seeds: int | None = None
+    """Undecided: so many more seeds would decide it with power 0.8; None: not within reach."""
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.pairs)
+
+    @cached_property
+    def bootstrap(self) -> Interval | None:
+        """The interval of the difference by resampling seeds; None below five pairs."""
+        return statistics.bootstrap_t_interval(self.pairs)
+
+    @property
+    def words(self) -> str:
+        """The verdict as a table shows it."""
+        if self.verdict == "undecided":
+            if not isfinite(self.difference.high):
+                return "not yet decided: needs more seeds"
+            more = "no feasible number of" if self.more_seeds is None else f"{self.more_seeds}"
+            return (
+                f"not yet decided: {more} more {'seed' if self.more_seeds == 1 else 'seeds'} would"
+            )
+        return self.verdict
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All verdicts of one condition."""
+
+    condition: str
+    metric: Metric
+    reference: Arm | None
+    """None where no layout has a completed run."""
+    margin: float
+    margin_stated: bool
+    """The margin was asked for, not the default."""
+    comparisons: list[Comparison]
+    """Every arm of the condition, the reference included, in the arms' order."""
+    spread: float
+    """Standard deviation of a run once what its seed shares over layouts is taken out."""
+    df: int
+
+    def of(self, arm: Arm) -> Comparison:
+        return next(c for c in self.comparisons if c.arm is arm)
+
+    def labelled(self, verdict: Verdict) -> list[Comparison]:
+        return [c for c in self.comparisons if c.verdict == verdict]
+
+    def bar(self, arm: Arm) -> float:
+        """Half-width of a 95% interval that compares layouts; 0 where there is no spread to tell.
+
+        What a seed does to every layout is taken out, and the rest pooled over layouts (Loftus and
+        Masson 1994); the interval of a layout's mean alone, which keeps it, is wider.
+        """
+        if not self.df or not len(arm.values):
+            return 0.0
+        return statistics.t_quantile(1 - ALPHA / 2, self.df) * self.spread / sqrt(len(arm.values))
+
+    @property
+    def best(self) -> Arm | None:
+        """The layout with the best mean; that it is best need not be certain."""
+        arms = [c.arm for c in self.comparisons if len(c.arm.values)]
+        return min(arms, key=lambda a: self.metric.sign * a.mean, default=None)
+
+
+def judge(
+    evidence: Evidence,
+    condition: str | None = None,
+    *,
+    reference: str | None = None,
+    margin: float | None = None,
+) -> Judgement:
+    """Compare the arms of one condition (the main one by default) with a reference layout.
+
+    reference: a layout's label; by default the middle MHA layout. margin: differences below it do
+    not matter, in the metric's unit; by default the metric's own. RequestError for a reference
+    that the study lacks or a margin that is not positive.
+
+    The error of a difference is the pair's own, or the study's pooled error where that is greater:
+    with three seeds a pair's own spread is often small by luck, and pooled over layouts it is not,
+    while a layout that is noisier than the rest keeps its own.
+    """
+    if margin is not None and margin <= 0:
+        raise RequestError(f"margin={margin}: must be above 0")
+    metric = evidence.metric
+    if condition is None:
+        condition = next(iter(evidence.conditions), "")
+    arms = evidence.arms_of(condition)
+    reference_arm = _reference(arms, reference)
+    width = metric.margin if margin is None else margin
+    variance, df = _pooled(arms)
+    comparisons = _compare(arms, reference_arm, metric, width, variance, df)
+    return Judgement(
+        condition=condition,
+        metric=metric,
+        reference=reference_arm,
+        margin=width,
+        margin_stated=margin is not None,
+        comparisons=comparisons,
+        spread=sqrt(variance) if df else nan,
+        df=df,
+    )
+
+
+def _reference(arms: list[Arm], asked: str | None) -> Arm | None:
+    """The arm asked for; else MHA, with most seeds, that GQA or MQA layouts vary, in the middle."""
+    if asked is not None:
+        labels = [a.label for a in arms]
+        if asked not in labels:
+            raise RequestError(
+                f"reference={asked}: no such layout in the study{did_you_mean(asked, labels)}; "
+                f"valid: {listed(labels, most=30)}"
+            )
+        return arms[labels.index(asked)]
+    able = [a for a in arms if len(a.values)]
+    if not able:
+        return None
+    mha = [a for a in able if grouping(a.layout)[0] == 0] or able
+    middle = float(np.median([log(a.layout.n_heads) for a in mha]))
+
+    def fitness(arm: Arm) -> tuple[float, ...]:
+        variants = sum(a.layout.n_heads == arm.layout.n_heads for a in able)
+        distance = abs(log(arm.layout.n_heads) - middle)
+        return len(arm.values), variants, -round(distance, 9), arm.layout.n_heads
+
+    return max(mha, key=fitness)
+
+
+def _pooled(arms: list[Arm]) -> tuple[float, int]:
+    seeds = sorted({s for a in arms for s in a.seeds})
+    rows = [[a.by_seed.get(s, nan) for s in seeds] for a in arms if a.seeds]
+    return statistics.residual_variance(np.array(rows).reshape(len(rows), len(seeds)))
+
+
+def _compare(
+    arms: list[Arm],
+    reference: Arm | None,
+    metric: Metric,
+    margin: float,
+    variance: float,
+    df: int,
+) -> list[Comparison]:
+    nothing = Interval(nan, -inf, inf)
+    pairs: dict[int, Array] = {}
+    for i, arm in enumerate(arms):
+        if reference is not None and arm is not reference:
+            shared = [s for s in arm.seeds if s in reference.by_seed]
+            if shared:
+                pairs[i] = np.array([arm.by_seed[s] - reference.by_seed[s] for s in shared])
+    spreads = {i: sqrt(_variance(d, variance, df)) for i, d in pairs.items()}
+    errors = {i: spreads[i] / sqrt(len(d)) for i, d in pairs.items()}
+    means = {i: float(d.mean()) for i, d in pairs.items()}
+    p_holm = statistics.holm(
+        np.array([statistics.p_difference(means[i], errors[i], df) for i in pairs])
+    )
+    p_same = statistics.holm(
+        np.array([statistics.p_equivalence(means[i], errors[i], df, margin) for i in pairs])
+    )
+    place = {i: n for n, i in enumerate(pairs)}
+    comparisons = []
+    for i, arm in enumerate(arms):
+        if arm is reference:
+            zeros = np.zeros(len(arm.seeds))
+            comparisons.append(Comparison(arm, zeros, Interval(0, 0, 0), 1, 1, "reference"))
+        elif i not in pairs:
+            comparisons.append(Comparison(arm, np.empty(0), nothing, 1, 1, "no data"))
+        else:
+            half = statistics.t_quantile(1 - ALPHA / 2, df) * errors[i] if df else inf
+            different, same = float(p_holm[place[i]]), float(p_same[place[i]])
+            verdict = _verdict(means[i], different, same, metric)
+            more = None
+            if verdict == "undecided" and df:
+                needed = statistics.paired_seeds_needed(
+                    spreads[i],
+                    means[i],
+                    margin,
+                    n_layouts=len(pairs) + 1,
+                    alpha=ALPHA / len(pairs),
+                    power=POWER,
+                )
+                more = None if needed is None else max(1, needed - len(pairs[i]))
+            comparisons.append(
+                Comparison(
+                    arm,
+                    pairs[i],
+                    Interval(means[i], means[i] - half, means[i] + half),
+                    different,
+                    same,
+                    verdict,
+                    more,
+                )
+            )
+    return comparisons
+
+
+def _variance(differences: Array, pooled: float, df: int) -> float:
+    """Variance of one paired difference; infinite where nothing tells it."""
+    n = len(differences)
+    if n > 1 and not differences.any():
+        return 0.0  # the same on every seed: a saturated accuracy, nothing left to vary
+    own = float(differences.var(ddof=1)) if n > 1 else nan
+    both = [v for v in (own, 2 * pooled if df else nan) if isfinite(v)]
+    return max(both, default=inf)
+
+
+def _verdict(difference: float, p_different: float, p_same: float, metric: Metric) -> Verdict:
+    """Equivalent comes first: a difference that is real but below the margin does not matter."""
+    if p_same <= ALPHA:
+        return "equivalent"
+    if p_different <= ALPHA:
+        return "better" if metric.sign * difference < 0 else "worse"
+    return "undecided"
+
+
+def sentences(judgement: Judgement) -> list[str]:
+    """The answer in plain words, most important first."""
+    metric, reference = judgement.metric, judgement.reference
+    if reference is None:
+        return ["No run has completed: there is nothing to compare yet."]
+    best = judgement.best
+    assert best is not None
+    others = [c for c in judgement.comparisons if c.verdict != "reference"]
+    half = statistics.t_interval(best.values).half_width
+    lowest = "Lowest" if metric.sign > 0 else "Highest"
+    value = f"{plus_minus(best.mean, half)} {metric.unit}".rstrip()
+    seeds = count(len(best.seeds), "seed")
+    lines = [f"{lowest} mean {metric.name}: {best.label} with {value} over {seeds}."]
+    if not others:
+        return [*lines, "It is the only layout: there is nothing to compare it with."]
+    parts = [
+        f"{listed([_with_difference(c) for c in found])} {'is' if len(found) == 1 else 'are'} "
+        f"{word}"
+        for word in ("better", "worse", "equivalent")
+        if (found := judgement.labelled(word))
+    ]
+    against = f"Against {reference.label} ({count(len(reference.seeds), 'seed')})"
+    lines.append(f"{against}: {'; '.join(parts)}." if parts else f"{against}, nothing is decided.")
+    undecided = judgement.labelled("undecided")
+    if undecided:
+        labels = listed([c.arm.label for c in undecided])
+        lines.append(f"Not yet decided: {labels}. {_what_would(undecided, judgement)}")
+    return lines
+
+
+def _with_difference(comparison: Comparison) -> str:
+    d = comparison.difference
+    return f"{comparison.arm.label} ({signed(d.estimate, d.half_width)})"
+
+
+def _what_would(undecided: list[Comparison], judgement: Judgement) -> str:
+    if not judgement.df:
+        return "One seed has no spread: at least 2 more seeds are needed to judge any difference."
+    known = [c.more_seeds for c in undecided if c.more_seeds is not None]
+    if not known:
+        return (
+            f"With a spread of {judgement.spread:.2g} between runs no feasible number of seeds "
+            f"would; a wider margin than {judgement.margin:g} or longer training could."
+        )
+    least, most = min(known), max(known)
+    number = f"{least}" if least == most else f"{least} to {most}"
+    return (
+        f"{number} more {'seed' if most == 1 else 'seeds'} would decide, at a power of {POWER:g}."
+    )

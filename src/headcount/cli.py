@@ -1,0 +1,152 @@
+"""The command line: one verb a function, each handing over to its room.
+
+Nothing heavy is imported before the verb is known, so `headcount --help` answers at once.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headcount.errors import HeadcountError
+
+app = typer.Typer(
+    name="headcount",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="How many attention heads, and how many key/value heads, should a transformer have?",
+    epilog="Examples: `headcount train -m experiment=head_count` · `headcount report head_count` · "
+    "`headcount account model.d_model=512 model.n_heads=8`",
+)
+
+HYDRA = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+Results = Annotated[Path, typer.Option("--results", help="Where studies lie.")]
+StudyName = Annotated[str, typer.Argument(help="A study's name under --results, or its folder.")]
+
+
+@app.command(context_settings=HYDRA)
+def train(context: typer.Context) -> None:
+    """Train and measure: one run, or with `-m` a whole study.
+
+    Running a command again finishes what is missing.
+
+    Examples:
+
+        headcount train task=moby_dick model.n_heads=4 trainer.max_steps=200
+
+        headcount train -m model.n_heads=1,2,4,8 seed=0,1,2 study=mine
+
+        headcount train -m experiment=head_count
+
+        headcount train --cfg job        (shows every key)
+    """
+    from headcount import hydra_app
+
+    hydra_app.run(hydra_app.train, context.args, "headcount train")
+
+
+@app.command(context_settings=HYDRA)
+def measure(context: typer.Context) -> None:
+    """Measure what layouts cost to serve: latency, memory, KV cache. No training.
+
+    Examples:
+
+        headcount measure model.n_heads=8 measure.contexts=[128,1024]
+
+        headcount measure -m model.n_heads=8 model.n_kv_heads=1,2,8
+    """
+    from headcount import hydra_app
+
+    waves = ["hydra.sweeper.waves=[cost]"] if {"-m", "--multirun"} & set(context.args) else []
+    hydra_app.run(hydra_app.measure, [*context.args, *waves], "headcount measure")
+
+
+@app.command(context_settings=HYDRA)
+def account(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Count parameters, FLOPs and KV-cache bytes of a configuration. No training, no measuring.
+
+    Examples:
+
+        headcount account model.d_model=512 model.n_heads=8 --json
+
+        headcount account attention=gqa model.kv_group_size=2 account.dtype=bf16
+    """
+    from headcount import hydra_app
+
+    config = hydra_app.compose(context.args)
+    figures = config.shape.account(
+        config.account.dtype, config.account.seq_len or config.task.seq_len
+    )
+    if as_json:
+        print(json.dumps(figures, indent=1))
+        return
+    for key, value in figures.items():
+        print(f"{key:40} {value:>20,}" if isinstance(value, int) else f"{key:40} {value!s:>20}")
+
+
+@app.command()
+def status(study: StudyName, results: Results = Path("results")) -> None:
+    """Show how far a study is: every run that is not complete, and why.
+
+    Example:
+
+        headcount status head_count
+    """
+    from headcount.study.status import show
+    from headcount.study.store import Study
+
+    show(Study.find(study, results))
+
+
+@app.command()
+def report(study: StudyName, results: Results = Path("results")) -> None:
+    """Analyse a study's records again: the table, the page and the pictures.
+
+    Example:
+
+        headcount report head_count
+    """
+    from headcount.analysis.report import build, summary_table
+    from headcount.study.store import Study
+    from headcount.study.watch import console
+
+    found = Study.find(study, results)
+    out = console()
+    out.print(summary_table(found))
+    out.print(f"report: {build(found)}", soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line; wrong requests end with status 2, an interrupt with 130."""
+    from click.exceptions import Abort, ClickException
+
+    try:
+        app(standalone_mode=False)
+    except ClickException as error:
+        print(f"headcount: error: {error.format_message()}", file=sys.stderr)
+        sys.exit(2)
+    except (KeyboardInterrupt, Abort):
+        print("headcount: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except HeadcountError as error:
+        from headcount.hydra_app import tell
+
+        sys.exit(tell(error))
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in ("hydra", "omegaconf"):
+            raise
+        from headcount.hydra_app import tell
+
+        sys.exit(tell(error))
+
+
+if __name__ == "__main__":
+    main()

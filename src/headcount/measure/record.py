@@ -1,0 +1,95 @@
+"""Assembles a cost record from what a session measured. No torch."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from headcount.config import Config
+from headcount.measure import protocol
+from headcount.measure.host import BUSY_CORES
+from headcount.shape import ModelShape
+from headcount.study import records
+
+
+def cost_record(
+    config: Config,
+    points: list[records.Point],
+    memory: records.Memory,
+    kv_cache: records.KVCache,
+    environment: dict[str, Any],
+    noise_floor: float,
+    interleaved: int,
+) -> records.Cost:
+    """The cost record of one configuration.
+
+    environment: the session's, `co_running_cores` included. interleaved: layouts that were timed
+    together. noise_floor: of the session, relative.
+    """
+    shape, measured = config.shape, protocol.measured_shape(config)
+    device = protocol.device_name(protocol.device_kind(config.measure.device))
+    return records.Cost(
+        cost_id=protocol.cost_id(config),
+        layout=layout_record(config),
+        shape=measured.as_dict(),
+        dtype=config.measure.dtype,
+        device=device,
+        backend=config.model.backend,
+        protocol=_protocol(config, interleaved),
+        environment=environment,
+        points=points,
+        memory=memory,
+        kv_cache=kv_cache,
+        compute=records.Compute(
+            n_params=shape.n_params,
+            n_params_attention=shape.n_params_by_part["attention"],
+            train_flops_per_token=shape.train_flops_per_token(config.task.seq_len),
+        ),
+        noise_floor=noise_floor,
+        warnings=_warnings(shape, measured, environment),
+        measured=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def layout_record(config: Config) -> records.Layout:
+    layout = config.layout
+    return records.Layout(
+        kind=layout.kind,
+        d_model=layout.d_model,
+        n_heads=layout.n_heads,
+        n_kv_heads=layout.n_kv_heads,
+        d_head=layout.d_head,
+        d_latent=layout.d_latent,
+        d_rope=layout.d_rope,
+        label=layout.label,
+    )
+
+
+def _protocol(config: Config, interleaved: int) -> dict[str, Any]:
+    """How it was measured; with shape, dtype, backend and device this is the record's identity."""
+    context, batch_size = protocol.headline(config.measure)
+    identity = protocol.identity(config)
+    return {
+        "version": protocol.VERSION,
+        **identity["protocol"],
+        "training": identity["training"],
+        "headline_context": context,
+        "headline_batch_size": batch_size,
+        "interleaved": interleaved,
+        "min_point_ms": protocol.MIN_POINT_MS,
+        "min_warmup_ms": protocol.MIN_WARMUP_MS,
+    }
+
+
+def _warnings(trained: ModelShape, measured: ModelShape, environment: dict[str, Any]) -> list[str]:
+    """What a reader must know before comparing this record with another."""
+    found = []
+    if measured.max_len > trained.max_len:
+        found.append(
+            f"learned positions were extended from {trained.max_len} to {measured.max_len} to "
+            "measure the largest context; weights_bytes is of the model as trained"
+        )
+    busy = environment["co_running_cores"]
+    if busy > BUSY_CORES:
+        found.append(
+            f"the host was busy: other processes used {busy:.2f} cores while this was measured"
+        )
+    return found

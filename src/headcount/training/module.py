@@ -1,0 +1,104 @@
+"""The Lightning module and data module: one model on one task, optimised as the config says."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from headcount.config import Config, Optim
+from headcount.model import Transformer
+from headcount.seeding import derive
+from headcount.tasks import Batch, Task
+
+
+class HeadcountModule(pl.LightningModule):
+    """Trains a Transformer with AdamW, warm-up and cosine."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__()
+        self.config = config
+        self.task = task
+        model = config.model
+        self.model = Transformer(
+            config.shape, model.dropout, config.seed, model.attention_dropout, model.backend
+        )
+
+    def training_step(self, batch: tuple[Batch, int], batch_idx: int) -> Tensor:
+        """Mean loss over the scored positions of the whole step, of which this batch is one of
+        `accumulate_grad_batches` parts; parts with unequal counts still add up to the full batch."""
+        part, n_scored = batch
+        losses = self.task.losses(self.model(part.inputs), part)
+        # Lightning divides each part's loss by the number of parts; the division by count replaces it.
+        return losses.sum() * (self.config.trainer.accumulate_grad_batches / n_scored)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Give dropout a stream of its own for each part of each step."""
+        if self.config.model.dropout or self.config.model.attention_dropout:
+            torch.manual_seed(derive(self.config.seed, "dropout", self.global_step, batch_idx))
+
+    def configure_optimizers(self) -> Any:
+        optim = self.config.optim
+        matrices = [p for p in self.parameters() if p.dim() >= 2]
+        vectors = [p for p in self.parameters() if p.dim() < 2]
+        optimizer = torch.optim.AdamW(
+            [
+                {"params": matrices, "weight_decay": optim.weight_decay},
+                {"params": vectors, "weight_decay": 0.0},
+            ],
+            lr=optim.lr,
+            betas=(optim.beta1, optim.beta2),
+        )
+        max_steps = self.config.trainer.max_steps
+        scheduler = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: lr_factor(step, optim, max_steps)
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+
+def lr_factor(step: int, optim: Optim, max_steps: int) -> float:
+    """The learning rate of the step-th update (from 0), as a share of `optim.lr`: a line up to 1 at
+    update `warmup_steps − 1`, then a cosine that reaches `min_lr_ratio` after the last update."""
+    if step < optim.warmup_steps:
+        return (step + 1) / optim.warmup_steps
+    progress = min(1.0, (step - optim.warmup_steps) / (max_steps - optim.warmup_steps))
+    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    return optim.min_lr_ratio + (1 - optim.min_lr_ratio) * cosine
+
+
+class StepBatches:
+    """The training batches from a given step on, without end; each step's batch in equal parts."""
+
+    def __init__(self, task: Task, config: Config, first_step: int) -> None:
+        self.task = task
+        self.config = config
+        self.first_step = first_step
+
+    def __iter__(self) -> Iterator[tuple[Batch, int]]:
+        parts = self.config.trainer.accumulate_grad_batches
+        step = self.first_step
+        while True:
+            batch = self.task.train_batch(self.config.seed, step)
+            for inputs, targets in zip(
+                batch.inputs.chunk(parts), batch.targets.chunk(parts), strict=True
+            ):
+                yield Batch(inputs, targets), batch.n_scored
+            step += 1
+
+
+class HeadcountData(pl.LightningDataModule):
+    """Hands Lightning the task's batches; a resumed run begins at the step it had reached."""
+
+    def __init__(self, config: Config, task: Task) -> None:
+        super().__init__()
+        self.config = config
+        self.task = task
+
+    def train_dataloader(self) -> StepBatches:
+        assert self.trainer is not None
+        return StepBatches(self.task, self.config, self.trainer.global_step)

@@ -1,0 +1,197 @@
+"""What happens around a training step: journal, validation, checkpoints, heartbeat, stopping.
+
+One callback, because the order matters: a step's loss is noted, then validation runs, then the
+checkpoint that contains both is saved. A run killed anywhere and taken up again therefore does the
+same things in the same order as one that was never killed.
+"""
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
+
+from headcount.training.evaluation import evaluate
+from headcount.training.journal import Journal
+from headcount.training.module import HeadcountModule
+
+CHECK_EVERY = 10
+"""Steps between looks at the losses: a look waits for the device."""
+
+DIVERGED_AT = 10.0
+"""A loss above this many times the first step's loss counts as diverged."""
+
+CHECKPOINT_SHARE = 0.02
+CHECKPOINT_SECONDS = 1.0
+"""A checkpoint is due after a second, or when saving takes less than this share of the time."""
+
+
+class DivergedError(Exception):
+    """The loss is not finite, or far above where it began."""
+
+
+class InterruptedRunError(Exception):
+    """SIGINT or SIGTERM came; the run stands saved at its last step."""
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Saves beside the target and renames, so that a kill never leaves half a checkpoint."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            torch.save(checkpoint, temporary)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+class RunProgress(pl.Callback):
+    """Keeps a run's state: losses, best validation, time; `on_saved` hears of each checkpoint."""
+
+    def __init__(
+        self, folder: Path, val_every_steps: int, on_saved: Callable[["RunProgress"], None]
+    ) -> None:
+        self.folder = folder
+        self.last = folder / "checkpoints" / "last.ckpt"
+        self.best = folder / "checkpoints" / "best.ckpt"
+        self.val_every_steps = val_every_steps
+        self.on_saved = on_saved
+        self.state: dict[str, Any] = {
+            "step": 0,
+            "tokens": 0,
+            "seconds": 0.0,
+            "first_loss": None,
+            "val_loss": None,
+            "val_best_step": None,
+            "val_loss_last": None,
+        }
+        self._losses: list[tuple[int, int, float, torch.Tensor]] = []
+        self._parts: torch.Tensor | float = 0.0
+        self._signal: int | None = None
+        self._previous: dict[int, Any] = {}
+
+    # -- Lightning's hooks, in the order they come -------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.state)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.state.update(state_dict)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.journal = Journal(self.folder / "metrics.jsonl", self.state["step"])
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._on_signal)
+        self._saved_at, self._save_seconds = time.monotonic(), 0.0
+        self._started = time.perf_counter()
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        self._lr = optimizer.param_groups[0][
+            "lr"
+        ]  # as this step uses it; the scheduler moves later
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        assert isinstance(pl_module, HeadcountModule)
+        self._parts = self._parts + outputs["loss"].detach()
+        self.state["tokens"] += batch[0].inputs.shape[:2].numel()
+        if trainer.global_step == self.state["step"]:
+            return  # a part of an accumulated step
+        step = self.state["step"] = trainer.global_step
+        self._losses.append((step, self.state["tokens"], self._lr, torch.as_tensor(self._parts)))
+        self._parts = 0.0
+        last = step == trainer.max_steps
+        validate = last or step % self.val_every_steps == 0
+        if validate or self._signal or step % CHECK_EVERY == 0 or step == 1:
+            self._note_losses(trainer)
+        if validate:
+            self._pause_clock()
+            self._validate(trainer, pl_module)
+            self._started = time.perf_counter()
+        if last or self._signal or self._checkpoint_due():
+            self._pause_clock()
+            self._save(trainer)
+            self._started = time.perf_counter()
+        if self._signal:
+            raise InterruptedRunError(signal.Signals(self._signal).name)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+
+    # -- the parts --------------------------------------------------------------------------------
+
+    def _note_losses(self, trainer: pl.Trainer) -> None:
+        """Write the losses since the last look to the journal; DivergedError if one says so."""
+        for step, tokens, lr, loss in self._losses:
+            value = float(loss)
+            self.journal.write({"step": step, "tokens": tokens, "train/loss": value, "lr": lr})
+            if self.state["first_loss"] is None:
+                self.state["first_loss"] = value
+            if not math.isfinite(value) or value > DIVERGED_AT * self.state["first_loss"]:
+                self.journal.flush()
+                raise DivergedError(
+                    f"train/loss={value:.4g} at step {step}: not finite, or over {DIVERGED_AT:g} "
+                    f"times the first step's {self.state['first_loss']:.4g}"
+                )
+        self._losses = []
+
+    def _validate(self, trainer: pl.Trainer, module: HeadcountModule) -> None:
+        loss = evaluate(module.model, module.task, "val").loss
+        state = self.state
+        self.journal.write({"step": state["step"], "tokens": state["tokens"], "val/loss": loss})
+        state["val_loss_last"] = loss
+        if not math.isfinite(loss):
+            self.journal.flush()
+            raise DivergedError(f"val/loss={loss} at step {state['step']}: not finite")
+        if state["val_loss"] is None or loss < state["val_loss"]:
+            state["val_loss"], state["val_best_step"] = loss, state["step"]
+            trainer.save_checkpoint(self.best, weights_only=True)
+
+    def _checkpoint_due(self) -> bool:
+        waited = time.monotonic() - self._saved_at
+        return waited > max(CHECKPOINT_SECONDS, self._save_seconds / CHECKPOINT_SHARE)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        """Journal first, then the checkpoint, then whoever listens: a kill in between is mended by
+        the journal's own trimming when the run is taken up again."""
+        self._note_losses(trainer)
+        rows = self.journal.flush()
+        start = time.monotonic()
+        trainer.save_checkpoint(self.last)
+        self._saved_at = time.monotonic()
+        self._save_seconds = self._saved_at - start
+        for row in rows:
+            for logger in trainer.loggers:
+                logger.log_metrics({k: v for k, v in row.items() if k != "step"}, step=row["step"])
+        self.on_saved(self)
+
+    def _pause_clock(self) -> None:
+        self.state["seconds"] += time.perf_counter() - self._started
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Remember the signal and stop after the step in flight; a second one stops at once."""
+        if self._signal is not None:
+            raise KeyboardInterrupt
+        self._signal = number

@@ -1,0 +1,184 @@
+"""Records to tables: what is joined, what is left out, and what is said about it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+
+from headcount.analysis import evidence
+from headcount.study.store import Study
+
+from .conftest import TRUTH, layout_of, make_cost, make_record
+
+Make = Callable[..., Study]
+
+
+def arm(found: evidence.Evidence, label: str) -> evidence.Arm:
+    return next(a for a in found.arms if a.label == label)
+
+
+def said(found: evidence.Evidence, *words: str) -> bool:
+    return any(all(word in w for word in words) for w in found.warnings)
+
+
+def test_one_row_a_run_with_the_pinned_keys(novel: Study) -> None:
+    found = evidence.load(novel)
+    assert found.runs.height == 3 * len(TRUTH)
+    record = next(novel.records())
+    row = found.runs.row(by_predicate=pl.col("run_id") == record.run_id, named=True)
+    assert record.cost is not None
+    assert {k: row[k] for k in record.headline()} == record.headline()
+    assert row["status"] == "completed"
+
+
+def test_an_arm_is_a_layout_over_seeds(novel: Study) -> None:
+    found = evidence.load(novel)
+    records = [r for r in novel.records() if r.layout.label == "gqa h8/kv4"]
+    gqa = arm(found, "gqa h8/kv4")
+    assert gqa.seeds == (0, 1, 2)
+    assert gqa.mean == pytest.approx(np.mean([r.quality.test_loss for r in records]))
+    assert gqa.kv_bytes * 2 == arm(found, "mha h8").kv_bytes
+    assert found.conditions == [""]
+
+
+def test_clean_study_warns_of_parameters_only(novel: Study) -> None:
+    warnings = evidence.load(novel).warnings
+    assert len(warnings) == 1
+    assert "layouts differ in parameters" in warnings[0]
+
+
+@pytest.mark.parametrize("status", ["diverged", "failed", "interrupted", "running"])
+def test_unfinished_runs_are_in_no_mean(make_study: Make, status: str) -> None:
+    layout = layout_of(4)
+    records = [make_record(layout, s, 2.0) for s in range(2)]
+    records.append(make_record(layout, 2, 99.0, status=status))
+    records += [make_record(layout_of(2), s, 2.0) for s in range(3)]
+    found = evidence.load(make_study(records))
+    assert arm(found, "mha h4").seeds == (0, 1)
+    assert arm(found, "mha h4").mean == 2.0
+    assert arm(found, "mha h4").statuses[status] == 1
+    assert said(found, f"1 {status} of 6 runs")
+    assert said(found, "mha h4 lacks seed 2")
+
+
+def test_unequal_budgets_are_named(make_study: Make) -> None:
+    records = [make_record(layout_of(h), s, 2.0) for h in (1, 2) for s in range(2)]
+    records.append(make_record(layout_of(4), 0, 2.0, tokens=500_000))
+    found = evidence.load(make_study(records))
+    assert said(found, "unequal budgets", "mha h4", "500,000 tokens", "1,024,000")
+
+
+def test_mixed_code_is_named(make_study: Make) -> None:
+    records = [make_record(layout_of(2), s, 2.0, source_hash=f"{s}" * 16) for s in range(2)]
+    assert said(evidence.load(make_study(records)), "mix versions of the code", "0000000000")
+
+
+def test_mixed_kernels_are_named(make_study: Make) -> None:
+    records = [
+        make_record(layout_of(h), 0, 2.0, cost=make_cost(layout_of(h), kernel=k))
+        for h, k in ((2, "flash"), (4, "math"))
+    ]
+    found = evidence.load(make_study(records))
+    assert said(found, "mix decode kernels", "flash (mha h2)", "math (mha h4)")
+
+
+def test_devices_are_never_mixed(make_study: Make) -> None:
+    layouts = [layout_of(h) for h in (2, 4, 8)]
+    records = [make_record(x, 0, 2.0) for x in layouts]
+    costs = [make_cost(x) for x in layouts[:2]]
+    costs += [make_cost(layouts[2], device="NVIDIA H100")]
+    found = evidence.load(make_study(records, costs))
+    assert np.isnan(arm(found, "mha h8").decode_ms)
+    assert arm(found, "mha h2").decode_ms > 0
+    assert said(found, "not mixed in: NVIDIA H100", "without latency here: mha h8")
+
+
+def test_costs_come_from_the_folder_too(make_study: Make) -> None:
+    records = [make_record(layout_of(h), 0, 2.0) for h in (2, 4)]
+    found = evidence.load(make_study(records, [make_cost(layout_of(2))]))
+    assert arm(found, "mha h2").n_params == make_cost(layout_of(2)).compute.n_params
+    assert said(found, "no cost record for mha h4")
+
+
+def test_cost_of_another_depth_is_not_joined(make_study: Make) -> None:
+    records = [make_record(layout_of(2), 0, 2.0)]
+    found = evidence.load(make_study(records, [make_cost(layout_of(2), n_layers=6)]))
+    assert arm(found, "mha h2").cost is None
+    assert said(found, "no cost records")
+
+
+def test_accuracy_is_the_metric_where_every_run_has_one(make_study: Make) -> None:
+    records = [make_record(layout_of(h), 0, 0.3, accuracy=0.5 * h) for h in (1, 2)]
+    found = evidence.load(make_study(records))
+    assert found.metric is evidence.TEST_ACCURACY
+    assert arm(found, "mha h2").mean == 1.0
+
+
+def test_width_makes_conditions(make_study: Make) -> None:
+    records = [
+        make_record(layout_of(h, d_model=d), s, 2.0)
+        for d in (64, 128)
+        for h in (2, 4)
+        for s in range(2)
+    ]
+    found = evidence.load(make_study(records))
+    assert sorted(found.conditions) == ["d_model 128", "d_model 64"]
+    assert [a.label for a in found.arms_of("d_model 64")] == ["mha h2", "mha h4"]
+
+
+def test_task_settings_that_follow_the_task_make_no_condition(make_study: Make) -> None:
+    records = []
+    for name, length in (("moby_dick", 128), ("endpoint_selection", 4)):
+        for h in (2, 4):
+            records.append(make_record(layout_of(h), 0, 2.0, task__name=name, task__seq_len=length))
+    found = evidence.load(make_study(records))
+    assert sorted(found.conditions) == ["task endpoint_selection", "task moby_dick"]
+
+
+def test_a_setting_tied_to_the_layout_is_named(make_study: Make) -> None:
+    records = [
+        make_record(layout_of(h), s, 2.0, task__seq_len=64 * h) for h in (1, 2) for s in range(2)
+    ]
+    found = evidence.load(make_study(records))
+    assert found.conditions == [""]
+    assert said(found, "task.seq_len differs between layouts")
+
+
+def test_tuned_rates_report_on_fresh_seeds(make_study: Make) -> None:
+    records = []
+    for h in (2, 4):
+        for lr in (1e-3, 3e-3):
+            records += [make_record(layout_of(h), s, 1.5, optim__lr=lr) for s in (100, 101)]
+        best = 1e-3 if h == 2 else 3e-3
+        records += [make_record(layout_of(h), s, 2.0, optim__lr=best) for s in range(3)]
+    found = evidence.load(make_study(records))
+    for label, lr in (("mha h2", 1e-3), ("mha h4", 3e-3)):
+        assert arm(found, label).seeds == (0, 1, 2)
+        assert arm(found, label).lr == lr
+        assert arm(found, label).lr_choice == "tuned"
+    assert not said(found, "learning rate")
+    assert not found.shared_lr
+
+
+def test_rates_chosen_on_the_reported_seeds_are_called_flattered(make_study: Make) -> None:
+    records = [
+        make_record(layout_of(2), s, loss, optim__lr=lr)
+        for lr, loss in ((1e-3, 2.0), (3e-3, 1.9))
+        for s in range(2)
+    ]
+    found = evidence.load(make_study(records))
+    assert arm(found, "mha h2").lr == 3e-3
+    assert arm(found, "mha h2").values.tolist() == [1.9, 1.9]
+    assert said(found, "mha h2", "flattered")
+
+
+def test_empty_study(make_study: Make) -> None:
+    found = evidence.load(make_study([]))
+    assert found.runs.height == 0
+    assert found.arms == []
+
+
+def test_measured_noise_is_named(make_study: Make) -> None:
+    records = [make_record(layout_of(2), 0, 2.0, cost=make_cost(layout_of(2), noise_floor=0.3))]
+    assert said(evidence.load(make_study(records)), "latency is noisy", "30%")
