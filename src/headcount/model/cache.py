@@ -79,7 +79,7 @@ class KVCache:
         """Forget all tokens from `length` on."""
         self.length = min(self.length, length)
         if self.lengths is not None:
-            self.lengths = self.lengths.clamp(max=length)
+            self.lengths = self.lengths.clamp(max=length) if length else None
 
     @property
     def allocated_bytes(self) -> int:

@@ -42,6 +42,8 @@ class TorchMHA(Attention):
                 "model.backend=torch_mha has no KV cache: sdpa runs instead", stacklevel=2
             )
             return super().forward(x, sight, rotation, cache, layer, maps)
+        if sight.lengths is not None and not bool(sight.lengths.all()):
+            raise ValueError("model.backend=torch_mha: a row of no tokens would come out as NaN")
         note("torch_mha", "none to share")
         y, _ = self._reference(x, sight, need_weights=False)
         if maps is not None:
