@@ -70,9 +70,7 @@ def fitted_exponent(contexts: Sequence[int], ms: Sequence[float]) -> float:
     return float(slope)
 
 
-def pays_from(
-    base: Cost, other: Cost, batch_size: int, phase: Phase = "decode"
-) -> int | None:
+def pays_from(base: Cost, other: Cost, batch_size: int, phase: Phase = "decode") -> int | None:
     """The smallest measured context from which `other` is faster than `base`, there and at every
     larger one; ties do not count. None where it never pays."""
     contexts = sorted({p.context for p in base.points if p.phase == phase}, reverse=True)

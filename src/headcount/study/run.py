@@ -174,6 +174,8 @@ def run_log(path: Path) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")
+            for chatter in (DeprecationWarning, FutureWarning):  # libraries among themselves
+                warnings.simplefilter("ignore", chatter)
             log.info("command: %s", shlex.join(sys.argv))
             yield
     finally:
