@@ -78,6 +78,8 @@ def account(
         headcount account model.d_model=512 model.n_heads=8 --json
 
         headcount account attention=gqa model.kv_group_size=2 account.dtype=bf16
+
+        headcount account model=llama-3-8b account.dtype=bf16 account.seq_len=8192
     """
     from headcount import hydra_app
 
@@ -85,6 +87,7 @@ def account(
     figures = config.shape.account(
         config.account.dtype, config.account.seq_len or config.task.seq_len
     )
+    figures |= config.matched.figures() if config.matched else {}
     if as_json:
         print(json.dumps(figures, indent=1))
         return

@@ -48,6 +48,16 @@ class Matched:
         """(achieved − target) / target."""
         return (self.achieved - self.target) / self.target
 
+    def figures(self) -> dict[str, str | int | float]:
+        """Flat keys for `account`."""
+        return {
+            "control/key": f"model.{self.key}",
+            "control/value": self.value,
+            "control/target": self.target,
+            "control/achieved": self.achieved,
+            "control/residual": self.residual,
+        }
+
 
 def match(
     shape: ModelShape,

@@ -16,7 +16,8 @@ Make = Callable[..., Config]
 
 def test_it_is_twelve_hex_digits_and_stable(config: Make) -> None:
     name = cost_id(config())
-    assert len(name) == 12 and int(name, 16) >= 0
+    assert len(name) == 12
+    assert int(name, 16) >= 0
     assert name == cost_id(config())
 
 

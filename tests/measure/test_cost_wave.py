@@ -90,10 +90,18 @@ def test_protocol_environment_and_noise_are_recorded(measured: dict[str, Cost]) 
             "co_running_cores",
         } <= set(cost.environment)
         decode = cost.point("decode", 64, 1)
-        assert decode and cost.headline()["latency/decode_ms_per_token_p50"] == decode.p50_ms
+        assert decode is not None
+        assert cost.headline()["latency/decode_ms_per_token_p50"] == decode.p50_ms
         floors.add(cost.noise_floor)
+        assert cost.train_step is not None
+        assert (cost.train_step.context, cost.train_step.batch_size) == (16, 4)
+        for point in cost.points:
+            assert point.bound_ms is not None
+            assert 0 < point.bound_ms < point.p50_ms
+    assert len({cost.environment["session"] for cost in measured.values()}) == 1
     (floor,) = floors
-    assert floor is not None and floor > 0
+    assert floor is not None
+    assert floor > 0
 
 
 def test_records_that_exist_are_reused_and_only_the_rest_is_measured(
@@ -146,8 +154,8 @@ def test_progress_runs_to_its_end(empty_study: Study, config: Make) -> None:
         task__seq_len=2,
     )
     (cost,) = wave.cost_wave(empty_study, [one], lambda *event: told.append(event)).values()
-    assert [(done, total) for _, done, total in told] == [(1, 3), (2, 3), (3, 3)]
-    assert told[0][0] == "prefill at context 4, batch 1"
+    assert [(done, total) for _, done, total in told] == [(n, 5) for n in range(1, 6)]
+    assert told[1][0] == "prefill at context 4, batch 1"
     # bf16 halves the cache; the learned table of 2 was extended, and the record says so.
     assert cost.kv_cache.bytes_per_token == 2 * 2 * 8 * 4 * 2
     assert any("extended from 2 to 4" in warning for warning in cost.warnings)
@@ -156,7 +164,7 @@ def test_progress_runs_to_its_end(empty_study: Study, config: Make) -> None:
 
 def test_a_session_that_fails_is_one_clear_line(empty_study: Study, config: Make) -> None:
     endless = config(measure__contexts=[10**13])
-    with pytest.raises(HeadcountError, match=r"^measuring failed: RuntimeError: .+") as caught:
+    with pytest.raises(HeadcountError, match=r"^measuring failed: the KV caches of 2 ") as caught:
         wave.cost_wave(empty_study, [endless])
     assert "\n" not in str(caught.value)
     assert "Traceback" in (empty_study.costs / "session.log").read_text()
@@ -216,7 +224,8 @@ def test_a_second_measurement_on_the_host_waits() -> None:
         assert waits.wait(10)
         assert not entered.is_set()
     thread.join(10)
-    assert entered.is_set() and waited[0] > seconds
+    assert entered.is_set()
+    assert waited[0] > seconds
 
 
 def _eventually(condition: Callable[[], Any], seconds: float = 30.0) -> Any:

@@ -93,6 +93,9 @@ class Arm:
     statuses: dict[str, int]
     """All its runs by status."""
     cost: Cost | None
+    """Measured in the set-up that the study's figures share."""
+    costs: tuple[Cost, ...] = ()
+    """Every cost record of this layout, whatever the device, dtype and grid."""
     lr_choice: LRChoice = "given"
 
     @property
@@ -199,10 +202,11 @@ def load(study: Study) -> Evidence:
         for run_id, values in flat.items()
     }
     known = _every_cost(study, records)
-    costs, warnings = _join_costs(records, known)
+    fitting = _fitting_costs(records, known)
+    costs, warnings = _one_setup(records, fitting)
     metric = _metric(records)
     runs = _frame(records, condition, costs)
-    arms = _arms(records, condition, costs, metric)
+    arms = _arms(records, condition, costs, fitting, metric)
     lrs = {flat[r.run_id].get(LEARNING_RATE) for r in records}
     return Evidence(
         study=study,
@@ -322,30 +326,39 @@ def _setup(cost: Cost) -> tuple[Any, ...]:
     )
 
 
-def _join_costs(records: list[Record], costs: list[Cost]) -> tuple[dict[str, Cost], list[str]]:
-    """Each run's cost record, all from one device, dtype, context and batch; newest measurement.
-
-    Where a study was measured in several set-ups, the one that covers most layouts is shown.
-    """
+def _fitting_costs(records: list[Record], costs: list[Cost]) -> dict[str, list[Cost]]:
+    """For each run the cost records of its layout and model shape, its own among them."""
     by_layout = defaultdict(list)
     for cost in costs:
         by_layout[_shape_key(cost.layout)].append(cost)
     fitting: dict[str, list[Cost]] = {}
-    matches: dict[tuple[str, str], bool] = {}
+    found: dict[Any, list[Cost]] = {}
     for record in records:
         model = record.config.get("model", {})
-        shape_id = str(sorted((k, str(v)) for k, v in model.items()))
         own = record.cost.cost_id if record.cost else None
-        candidates = []
-        for cost in by_layout[_shape_key(record.layout)]:
-            key = (shape_id, cost.cost_id)
-            if key not in matches:
-                matches[key] = all(cost.shape.get(k, v) == v for k, v in model.items())
-            if cost.cost_id == own or (own is None and matches[key]):
-                candidates.append(cost)
-            elif matches[key] and record.cost and _setup(cost) != _setup(record.cost):
-                candidates.append(cost)  # the same layout, measured elsewhere too
-        fitting[record.run_id] = candidates
+        key = own, _shape_key(record.layout), tuple(sorted((k, str(v)) for k, v in model.items()))
+        if key not in found:
+            # A record that names its cost is not joined with another task's of the same set-up.
+            found[key] = [
+                c
+                for c in by_layout[_shape_key(record.layout)]
+                if c.cost_id == own
+                or (
+                    all(c.shape.get(k, v) == v for k, v in model.items())
+                    and (record.cost is None or _setup(c) != _setup(record.cost))
+                )
+            ]
+        fitting[record.run_id] = found[key]
+    return fitting
+
+
+def _one_setup(
+    records: list[Record], fitting: dict[str, list[Cost]]
+) -> tuple[dict[str, Cost], list[str]]:
+    """Each run's cost record, all from one device, dtype, context and batch; newest measurement.
+
+    Where a study was measured in several set-ups, the one that covers most layouts is shown.
+    """
     layouts_in: dict[tuple[Any, ...], set[Any]] = defaultdict(set)
     newest: dict[tuple[Any, ...], str] = defaultdict(str)
     for record in records:
@@ -438,7 +451,11 @@ def _column_order(name: str) -> tuple[int, int, str]:
 
 
 def _arms(
-    records: list[Record], condition: dict[str, str], costs: dict[str, Cost], metric: Metric
+    records: list[Record],
+    condition: dict[str, str],
+    costs: dict[str, Cost],
+    fitting: dict[str, list[Cost]],
+    metric: Metric,
 ) -> list[Arm]:
     groups: dict[tuple[str, Any], list[Record]] = defaultdict(list)
     for record in records:
@@ -463,6 +480,7 @@ def _arms(
                 run_ids=tuple(run_id for _, _, run_id in good),
                 statuses=dict(Counter(str(r.status) for r in members)),
                 cost=next((costs[r.run_id] for r in members if r.run_id in costs), None),
+                costs=tuple({c.cost_id: c for r in members for c in fitting[r.run_id]}.values()),
                 lr_choice=choice,
             )
         )

@@ -27,6 +27,8 @@ class Comparison:
     """Differences on the seeds that both have, (n_pairs,)."""
     difference: Interval
     """Mean difference within a seed and its 95% interval, for this layout alone."""
+    sd: float
+    """Standard deviation of one difference: the pair's own or the pooled one, the greater."""
     p_holm: float
     """Against no difference, corrected over the layouts of the condition."""
     p_equivalent: float
@@ -123,7 +125,7 @@ def judge(
     reference_arm = _reference(arms, reference)
     width = metric.margin if margin is None else margin
     variance, df = _pooled(arms)
-    comparisons = _compare(arms, reference_arm, metric, width, variance, df)
+    comparisons = compare(arms, reference_arm, metric, width)
     return Judgement(
         condition=condition,
         metric=metric,
@@ -166,14 +168,11 @@ def _pooled(arms: list[Arm]) -> tuple[float, int]:
     return statistics.residual_variance(np.array(rows).reshape(len(rows), len(seeds)))
 
 
-def _compare(
-    arms: list[Arm],
-    reference: Arm | None,
-    metric: Metric,
-    margin: float,
-    variance: float,
-    df: int,
+def compare(
+    arms: list[Arm], reference: Arm | None, metric: Metric, margin: float
 ) -> list[Comparison]:
+    """Every arm against the reference, in the arms' order, the reference itself included."""
+    variance, df = _pooled(arms)
     nothing = Interval(nan, -inf, inf)
     pairs: dict[int, Array] = {}
     for i, arm in enumerate(arms):
@@ -195,9 +194,9 @@ def _compare(
     for i, arm in enumerate(arms):
         if arm is reference:
             zeros = np.zeros(len(arm.seeds))
-            comparisons.append(Comparison(arm, zeros, Interval(0, 0, 0), 1, 1, "reference"))
+            comparisons.append(Comparison(arm, zeros, Interval(0, 0, 0), 0, 1, 1, "reference"))
         elif i not in pairs:
-            comparisons.append(Comparison(arm, np.empty(0), nothing, 1, 1, "no data"))
+            comparisons.append(Comparison(arm, np.empty(0), nothing, inf, 1, 1, "no data"))
         else:
             half = statistics.t_quantile(1 - ALPHA / 2, df) * errors[i] if df else inf
             different, same = float(p_holm[place[i]]), float(p_same[place[i]])
@@ -218,6 +217,7 @@ def _compare(
                     arm,
                     pairs[i],
                     Interval(means[i], means[i] - half, means[i] + half),
+                    spreads[i],
                     different,
                     same,
                     verdict,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from headcount.measure.clock import timed_ms
-from headcount.measure.memory import DTYPES
+from headcount.measure.inputs import DTYPES
 
 MATMUL_SIZE = {"cpu": 1024, "cuda": 8192, "mps": 4096}
 STREAM_BYTES = {
@@ -25,20 +25,27 @@ def measure_ceilings(device: torch.device, dtypes: Iterable[str]) -> dict[str, A
     """Peak FLOP/s of a square matrix product by dtype, and peak bytes/s by working set: the better
     of a copy (bytes read and written) and a sum (bytes read). The fastest of REPEATS, with the
     threads that the layouts are timed with."""
+    return {
+        "matmul_flops_per_s": {dtype: _matmul(device, dtype) for dtype in sorted(set(dtypes))},
+        "bytes_per_s": {str(size): _stream(device, size) for size in STREAM_BYTES[device.type]},
+    }
+
+
+def _matmul(device: torch.device, dtype: str) -> float:
+    """FLOP/s of a square product."""
     n = MATMUL_SIZE[device.type]
-    products = {}
-    for dtype in sorted(set(dtypes)):
-        a, b = (torch.randn(n, n, device=device).to(DTYPES[dtype]) for _ in range(2))
-        products[dtype] = 2e3 * n**3 / _fastest_ms(lambda a=a, b=b: a @ b, device)
-    streams = {}
-    for size in STREAM_BYTES[device.type]:
-        data = torch.zeros(size // 4, device=device)
-        source, target = data.chunk(2)
-        times = max(1, SAMPLE_BYTES // size)
-        copy = _fastest_ms(_repeated(lambda t=target, s=source: t.copy_(s), times), device)
-        read = _fastest_ms(_repeated(data.sum, times), device)
-        streams[str(size)] = 1e3 * size * times / min(copy, read)
-    return {"matmul_flops_per_s": products, "bytes_per_s": streams}
+    a, b = (torch.randn(n, n, device=device).to(DTYPES[dtype]) for _ in range(2))
+    return 2e3 * n**3 / _fastest_ms(lambda: a @ b, device)
+
+
+def _stream(device: torch.device, size: int) -> float:
+    """Bytes/s over a working set of `size` bytes."""
+    data = torch.zeros(size // 4, device=device)
+    source, target = data.chunk(2)
+    times = max(1, SAMPLE_BYTES // size)
+    copy = _fastest_ms(_repeated(lambda: target.copy_(source), times), device)
+    read = _fastest_ms(_repeated(data.sum, times), device)
+    return 1e3 * size * times / min(copy, read)
 
 
 def _repeated(call: Callable[[], object], times: int) -> Callable[[], None]:

@@ -7,16 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headcount.config import Config
+from headcount.config import Config, Measure
 from headcount.errors import HeadcountError
 from headcount.measure.clock import interleave
+from headcount.measure.compare import Phase
+from headcount.measure.inputs import DTYPES, free_bytes, random_inputs
 from headcount.measure.kernels import kernel_of
-from headcount.measure.memory import DTYPES, random_inputs
 from headcount.measure.protocol import measured_shape
+from headcount.measure.roofline import Ceilings, work
+from headcount.measure.training import TrainingStep
 from headcount.model import KVCache, Transformer
 from headcount.study import records
 
-Phase = Literal["prefill", "decode"]
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 
 class Candidate:
@@ -67,7 +70,7 @@ class Candidate:
 
 @torch.inference_mode()
 def measure_place(
-    candidates: Sequence[Candidate], phase: Phase, context: int, batch_size: int, protocol: Any
+    candidates: Sequence[Candidate], phase: Phase, context: int, batch_size: int, protocol: Measure
 ) -> None:
     """Time every candidate at one place, interleaved, and add the point to each.
 
@@ -81,20 +84,70 @@ def measure_place(
     ]
     device = candidates[0].device
     sampled = interleave(calls, device, protocol.repeats, protocol.warmup, seed=context)
-    for candidate, (kernel, sharing), samples in zip(candidates, kernels, sampled, strict=True):
-        p50, p90, p99 = np.percentile(samples, [50, 90, 99]).tolist()
-        candidate.points.append(
-            records.Point(
-                phase=phase,
-                context=context,
-                batch_size=batch_size,
-                samples_ms=[round(sample, 6) for sample in samples],
-                p50_ms=p50,
-                p90_ms=p90,
-                p99_ms=p99,
-                kernel=kernel,
-                kv_sharing=sharing,
-            )
+    for candidate, kernel, samples in zip(candidates, kernels, sampled, strict=True):
+        candidate.points.append(_point(phase, context, batch_size, samples, *kernel))
+
+
+def measure_training(
+    configs: Sequence[Config], device: torch.device, repeats: int
+) -> list[records.Point]:
+    """Time one whole training step of every configuration, interleaved."""
+    steps = [TrainingStep(config, device) for config in configs]
+    kernels = [
+        kernel_of(step, config.layout, config.model.backend)
+        for step, config in zip(steps, configs, strict=True)
+    ]
+    sampled = interleave(steps, device, repeats, warmup=1, min_ms=0, min_warmup_ms=0)
+    return [
+        _point("train", config.task.seq_len, config.task.batch_size, samples, *kernel)
+        for config, kernel, samples in zip(configs, kernels, sampled, strict=True)
+    ]
+
+
+def _point(
+    phase: Phase | Literal["train"],
+    context: int,
+    batch_size: int,
+    samples: list[float],
+    kernel: str,
+    kv_sharing: str,
+) -> records.Point:
+    p50, p90, p99 = np.percentile(samples, [50, 90, 99]).tolist()
+    return records.Point(
+        phase=phase,
+        context=context,
+        batch_size=batch_size,
+        samples_ms=[round(sample, 6) for sample in samples],
+        p50_ms=p50,
+        p90_ms=p90,
+        p99_ms=p99,
+        kernel=kernel,
+        kv_sharing=kv_sharing,
+    )
+
+
+def bound_points(candidate: Candidate, ceilings: dict[str, Any]) -> list[records.Point]:
+    """The candidate's points, each with its roofline bound."""
+    roof = Ceilings.measured(ceilings, candidate.dtype_name)
+    bounded = []
+    for p in candidate.points:
+        need = work(p.phase, candidate.shape, p.context, p.batch_size, candidate.dtype_name)
+        ms, by = roof.bound(need)
+        bounded.append(p.model_copy(update={"bound_ms": ms, "bound_by": by}))
+    return bounded
+
+
+def require_room(candidates: Sequence[Candidate], protocol: Measure) -> None:
+    """Refuse (HeadcountError) a grid whose largest place does not fit the device with every
+    candidate open, before anything of it is allocated."""
+    tokens = max(protocol.contexts) * max(protocol.batch_sizes)
+    need = sum(c.shape.kv_bytes_per_token(c.dtype_name) for c in candidates) * tokens
+    free = free_bytes(candidates[0].device)
+    if need > free:
+        raise HeadcountError(
+            f"the KV caches of {len(candidates)} layouts at context {max(protocol.contexts)} and "
+            f"batch {max(protocol.batch_sizes)} need {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are "
+            "free; lower measure.contexts or measure.batch_sizes"
         )
 
 

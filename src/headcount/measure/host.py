@@ -7,22 +7,27 @@ from typing import Any
 
 import psutil
 
-BUSY_CORES = 0.25
-"""Cores kept busy by other processes from which a measurement is marked as disturbed."""
-
 
 class HostWatch:
-    """Compares the whole host's CPU time with our own between two readings."""
+    """Compares the whole host's CPU time with our own, lap by lap."""
 
     def __init__(self) -> None:
         self._own = psutil.Process()
-        self._last = self._reading()
+        self._start = self._last = self._reading()
+        self._worst = 0.0
 
-    def co_running_cores(self) -> float:
-        """Cores that everything but this process used, on average, since the last call."""
+    def lap(self) -> None:
+        """A stretch of measuring ends here."""
         now = self._reading()
-        (wall, busy, own), self._last = (b - a for a, b in zip(self._last, now, strict=True)), now
-        return max(0.0, busy - own) / wall if wall > 0 else 0.0
+        self._worst = max(self._worst, _others(self._last, now))
+        self._last = now
+
+    def summary(self) -> dict[str, float]:
+        """Cores that everything but this process used: over all laps, and in the worst of them."""
+        return {
+            "co_running_cores": round(_others(self._start, self._last), 3),
+            "co_running_cores_worst": round(self._worst, 3),
+        }
 
     def _reading(self) -> tuple[float, float, float]:
         """Wall, busy over all cores, and our own CPU time, in seconds."""
@@ -31,6 +36,12 @@ class HostWatch:
         # Guest time is part of user time already.
         total = sum(host) - getattr(host, "guest", 0.0) - getattr(host, "guest_nice", 0.0)
         return time.monotonic(), total - idle, own.user + own.system
+
+
+def _others(before: tuple[float, float, float], after: tuple[float, float, float]) -> float:
+    """Cores that other processes used between two readings."""
+    wall, busy, own = (b - a for a, b in zip(before, after, strict=True))
+    return max(0.0, busy - own) / wall if wall > 0 else 0.0
 
 
 def busy_processes(seconds: float = 0.2) -> list[str]:

@@ -9,18 +9,15 @@ CPU the profiler's memory events are it.
 from collections.abc import Callable, Iterable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from headcount.config import Config
+from headcount.measure.inputs import DTYPES, random_inputs
+from headcount.measure.training import TrainingStep
 from headcount.model import KVCache, Transformer
 from headcount.shape import ModelShape
 from headcount.study.records import Memory
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-TRUE_DTYPES = {"bf16-true": torch.bfloat16}
-AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 def measure_memory(config: Config, shape: ModelShape, device: torch.device) -> Memory:
@@ -73,32 +70,9 @@ def decode_peak_bytes(
 def train_peak_bytes(config: Config, device: torch.device) -> int:
     """Peak of one whole training step at the configuration's batch, length and precision."""
     device = _accounted(device)
-    shape, trainer, precision = config.shape, config.trainer, config.trainer.precision
-    dtype = TRUE_DTYPES.get(precision, torch.float32)
-    model = Transformer(
-        shape, config.model.dropout, 0, config.model.attention_dropout, config.model.backend
-    )
-    model = model.to(device, dtype).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=config.optim.lr)
-    parts = trainer.accumulate_grad_batches
-    size = (config.task.batch_size // parts, config.task.seq_len)
-    inputs = random_inputs(shape, *size, device, dtype)
-    targets = torch.randint(shape.n_outputs, (size[0] * size[1],), device=device)
-    autocast = AUTOCAST_DTYPES.get(precision)
-
-    def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
-        for _ in range(parts):
-            with torch.autocast(device.type, autocast, enabled=autocast is not None):
-                loss = F.cross_entropy(model(inputs).flatten(0, 1), targets)
-            (loss / parts).backward()
-        optimiser.step()
-
+    step = TrainingStep(config, device)
     step()  # makes the optimiser's states, which every later step carries
-    optimiser.zero_grad(set_to_none=True)
-    states = [t for state in optimiser.state.values() for t in state.values()]
-    live = [*model.parameters(), *model.buffers(), *states, inputs, targets]
-    return peak_bytes(step, live, device)
+    return peak_bytes(step, step.live(), device)
 
 
 def peak_bytes(step: Callable[[], object], live: Iterable[Tensor], device: torch.device) -> int:
@@ -126,17 +100,6 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
     """Bytes behind the tensors, each storage once."""
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())
-
-
-def random_inputs(
-    shape: ModelShape, batch_size: int, n_tokens: int, device: torch.device, dtype: torch.dtype
-) -> Tensor:
-    """(B, T) tokens or (B, T, n_inputs) vectors of no meaning; costs depend on no value."""
-    generator = torch.Generator().manual_seed(0)
-    if shape.inputs == "tokens":
-        return torch.randint(shape.n_inputs, (batch_size, n_tokens), generator=generator).to(device)
-    size = (batch_size, n_tokens, shape.n_inputs)
-    return torch.randn(size, generator=generator).to(device, dtype)
 
 
 def _accounted(device: torch.device) -> torch.device:

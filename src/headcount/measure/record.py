@@ -1,50 +1,60 @@
 """Assembles a cost record from what a session measured. No torch."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from headcount.config import Config
 from headcount.measure import protocol
-from headcount.measure.host import BUSY_CORES
+from headcount.measure.compare import BUSY_CORES
 from headcount.shape import ModelShape
 from headcount.study import records
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What a session measured of one layout."""
+
+    points: list[records.Point]
+    train_step: records.Point | None
+    memory: records.Memory
+    kv_cache: records.KVCache
+
+
 def cost_record(
     config: Config,
-    points: list[records.Point],
-    memory: records.Memory,
-    kv_cache: records.KVCache,
+    measured: Measured,
     environment: dict[str, Any],
     noise_floor: float,
     interleaved: int,
 ) -> records.Cost:
     """The cost record of one configuration.
 
-    environment: the session's, `co_running_cores` included. interleaved: layouts that were timed
-    together. noise_floor: of the session, relative.
+    environment: the session's, with the load of the host while it measured. noise_floor: of the
+    session, relative. interleaved: layouts that were timed together.
     """
-    shape, measured = config.shape, protocol.measured_shape(config)
+    shape, timed = config.shape, protocol.measured_shape(config)
     device = protocol.device_name(protocol.device_kind(config.measure.device))
     return records.Cost(
         cost_id=protocol.cost_id(config),
         layout=layout_record(config),
-        shape=measured.as_dict(),
+        shape=timed.as_dict(),
         dtype=config.measure.dtype,
         device=device,
         backend=config.model.backend,
         protocol=_protocol(config, interleaved),
         environment=environment,
-        points=points,
-        memory=memory,
-        kv_cache=kv_cache,
+        points=measured.points,
+        train_step=measured.train_step,
+        memory=measured.memory,
+        kv_cache=measured.kv_cache,
         compute=records.Compute(
             n_params=shape.n_params,
             n_params_attention=shape.n_params_by_part["attention"],
             train_flops_per_token=shape.train_flops_per_token(config.task.seq_len),
         ),
         noise_floor=noise_floor,
-        warnings=_warnings(shape, measured, environment),
+        warnings=_warnings(shape, timed, environment),
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -60,6 +70,21 @@ def layout_record(config: Config) -> records.Layout:
         d_latent=layout.d_latent,
         d_rope=layout.d_rope,
         label=layout.label,
+    )
+
+
+def control_record(config: Config) -> records.Control | None:
+    """What the configuration's control came to, where it solves for something."""
+    found = config.matched
+    if found is None:
+        return None
+    return records.Control(
+        name=config.control.name,
+        key=found.key,
+        value=found.value,
+        target=found.target,
+        achieved=found.achieved,
+        residual=found.residual,
     )
 
 
@@ -79,17 +104,17 @@ def _protocol(config: Config, interleaved: int) -> dict[str, Any]:
     }
 
 
-def _warnings(trained: ModelShape, measured: ModelShape, environment: dict[str, Any]) -> list[str]:
+def _warnings(trained: ModelShape, timed: ModelShape, environment: dict[str, Any]) -> list[str]:
     """What a reader must know before comparing this record with another."""
     found = []
-    if measured.max_len > trained.max_len:
+    if timed.max_len > trained.max_len:
         found.append(
-            f"learned positions were extended from {trained.max_len} to {measured.max_len} to "
+            f"learned positions were extended from {trained.max_len} to {timed.max_len} to "
             "measure the largest context; weights_bytes is of the model as trained"
         )
     busy = environment["co_running_cores"]
     if busy > BUSY_CORES:
         found.append(
-            f"the host was busy: other processes used {busy:.2f} cores while this was measured"
+            f"not comparable: other processes used {busy:.2f} cores while this was measured"
         )
     return found

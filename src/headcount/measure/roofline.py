@@ -9,9 +9,7 @@ under a causal mask halved, logits of the last position alone. One multiply-accu
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from headcount.layout import HeadLayout
 from headcount.shape import ITEMSIZE, ModelShape
-from headcount.study.records import Cost
 
 Limit = Literal["compute", "memory"]
 
@@ -37,6 +35,12 @@ class Ceilings:
     flops_per_s: float
     bytes_per_s: dict[int, float]
     """Bandwidth by the bytes it was measured over: what fits a cache is served faster."""
+
+    @classmethod
+    def measured(cls, ceilings: dict[str, Any], dtype: str) -> "Ceilings":
+        """The ceilings of a session, as its cost records keep them under `environment`."""
+        streams = {int(size): rate for size, rate in ceilings["bytes_per_s"].items()}
+        return cls(ceilings["matmul_flops_per_s"][dtype], streams)
 
     def bandwidth(self, n_bytes: int) -> float:
         """The bandwidth for a working set: that of the smallest measured one to hold it."""
@@ -75,20 +79,3 @@ def work(phase: str, shape: ModelShape, context: int, batch_size: int, dtype: st
 def _weights(shape: ModelShape, dtype: str) -> int:
     """Bytes of the weights that a step reads whole; of the embedding it reads a few rows."""
     return shape.n_matmul * ITEMSIZE[dtype]
-
-
-def shape_of(cost: Cost) -> ModelShape:
-    """The model's shape of a cost record."""
-    shape: dict[str, Any] = dict(cost.shape)
-    return ModelShape(**shape | {"layout": HeadLayout(**shape["layout"])})
-
-
-def ceilings_of(cost: Cost) -> Ceilings | None:
-    """The ceilings measured in a cost record's session, for its dtype; None where there are none."""
-    measured = cost.environment.get("ceilings")
-    if not measured or cost.dtype not in measured["matmul_flops_per_s"]:
-        return None
-    return Ceilings(
-        measured["matmul_flops_per_s"][cost.dtype],
-        {int(size): rate for size, rate in measured["bytes_per_s"].items()},
-    )

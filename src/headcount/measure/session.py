@@ -5,11 +5,13 @@ thread count. Out: lines {"event": "progress" | "record" | "error", …}. It end
 does: the parent holds the other end of stdin open for as long as it lives.
 """
 
+import itertools
 import json
 import os
 import sys
 import threading
 import traceback
+import uuid
 from typing import IO, Any
 
 import torch
@@ -17,9 +19,12 @@ import torch
 from headcount.config import Config, parse
 from headcount.errors import HeadcountError
 from headcount.measure import grid, host
+from headcount.measure.ceilings import measure_ceilings
+from headcount.measure.inputs import free_bytes
 from headcount.measure.memory import measure_memory
 from headcount.measure.protocol import device_kind, device_name, headline
-from headcount.measure.record import cost_record
+from headcount.measure.record import Measured, cost_record
+from headcount.measure.training import held_bytes
 from headcount.study import records
 
 
@@ -44,44 +49,62 @@ def run(configs: list[Config], waited_s: float, reporter: Reporter) -> list[reco
     measure = configs[0].measure
     device = torch.device(device_kind(measure.device))
     torch.set_num_threads(measure.threads)
-    reporter.total = 2 * len(measure.contexts) * len(measure.batch_sizes) + len(configs)
+    reporter.total = 2 * len(measure.contexts) * len(measure.batch_sizes) + 2 + len(configs)
     environment = describe(device, waited_s)
+    watch = host.HostWatch()
 
     # The first layout stands in the field twice: what its two names differ by is noise.
     candidates = [grid.Candidate(config, device) for config in [*configs, configs[0]]]
-    watch, neighbours = host.HostWatch(), []
+    grid.require_room(candidates, measure)
+    ceilings = measure_ceilings(device, [config.measure.dtype for config in configs])
+    reporter.step("ceilings of the device")
     kv_caches: dict[tuple[int, int], list[records.KVCache]] = {}
-    for context in measure.contexts:
-        for batch_size in measure.batch_sizes:
-            for candidate in candidates:
-                candidate.open(context, batch_size)
-            for phase in ("prefill", "decode"):
-                watch.co_running_cores()
-                grid.measure_place(candidates, phase, context, batch_size, measure)
-                neighbours.append(watch.co_running_cores())
-                reporter.step(f"{phase} at context {context}, batch {batch_size}")
-            kv_caches[context, batch_size] = [candidate.kv_cache() for candidate in candidates]
-    environment["co_running_cores"] = round(sum(neighbours) / len(neighbours), 3)
-    environment["co_running_cores_worst"] = round(max(neighbours), 3)
+    for context, batch_size in itertools.product(measure.contexts, measure.batch_sizes):
+        for candidate in candidates:
+            candidate.open(context, batch_size)
+        for phase in grid.PHASES:
+            grid.measure_place(candidates, phase, context, batch_size, measure)
+            watch.lap()
+            reporter.step(f"{phase} at context {context}, batch {batch_size}")
+        kv_caches[context, batch_size] = [candidate.kv_cache() for candidate in candidates]
     floor = grid.noise_floor(candidates[0].points, candidates[-1].points)
+    train_steps = _train_steps(configs, device, measure.repeats)
+    watch.lap()
+    reporter.step("training step")
+    environment |= {"ceilings": ceilings, **watch.summary()}
 
     costs = []
     at_headline = kv_caches[headline(measure)]
-    for config, candidate, kv_cache in zip(configs, candidates, at_headline, strict=False):
+    for config, candidate, kv_cache, train_step in zip(
+        configs, candidates[:-1], at_headline[:-1], train_steps, strict=True
+    ):
         memory = measure_memory(config, candidate.shape, device)
         reporter.step(f"memory of {config.layout.label}")
-        costs.append(
-            cost_record(
-                config, candidate.points, memory, kv_cache, environment, floor, len(configs)
-            )
+        measured = Measured(
+            points=grid.bound_points(candidate, ceilings),
+            train_step=train_step,
+            memory=memory,
+            kv_cache=kv_cache,
         )
+        costs.append(cost_record(config, measured, environment, floor, len(configs)))
     return costs
+
+
+def _train_steps(
+    configs: list[Config], device: torch.device, repeats: int
+) -> list[records.Point] | list[None]:
+    """A training step of each, timed together; None for each where they would fill more than half
+    of what is free. A step is long, so a tenth of the repeats will do."""
+    if sum(held_bytes(config) for config in configs) > free_bytes(device) / 2:
+        return [None] * len(configs)
+    return grid.measure_training(configs, device, max(3, repeats // 10))
 
 
 def describe(device: torch.device, waited_s: float) -> dict[str, Any]:
     """The host, the device and the libraries that the session runs on."""
     cuda = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return {
+        "session": uuid.uuid4().hex[:12],
         **host.describe(),
         "cpu": device_name("cpu"),
         **({"accelerator": cuda.name, "cuda": torch.version.cuda} if cuda else {}),

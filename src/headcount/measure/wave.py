@@ -100,7 +100,8 @@ def _follow(
     child: subprocess.Popen[str], request: str, report: Progress
 ) -> tuple[list[Cost], str | None]:
     """Read the child's JSON lines to the end: its records, and why it failed if it says so."""
-    assert child.stdin is not None and child.stdout is not None
+    assert child.stdin is not None
+    assert child.stdout is not None
     costs: list[Cost] = []
     reason: str | None = None
     try:

@@ -32,6 +32,20 @@ class Layout(Strict):
     label: str
 
 
+class Control(Strict):
+    """What an iso control came to: a quantity brought to a reference's by turning one dial."""
+
+    name: str
+    key: str
+    """The key under `model` that was solved for."""
+    value: int
+    target: int
+    """Of the reference: parameters, FLOPs of a forward, or KV-cache bytes a token at 2 bytes."""
+    achieved: int
+    residual: float
+    """(achieved − target) / target."""
+
+
 class Slice(Strict):
     """Loss on a named part of the test tokens."""
 
@@ -77,13 +91,14 @@ class Training(Strict):
 class Point(Strict):
     """One timed place of the cost grid."""
 
-    phase: Literal["prefill", "decode"]
+    phase: Literal["prefill", "decode", "train"]
     context: int
     """Prefill: tokens of the prompt. Decode: tokens in the cache that the one new token attends to,
-    itself included."""
+    itself included. Train: tokens of a sequence."""
     batch_size: int
     samples_ms: list[float]
-    """Every timed repeat, in order: milliseconds a prefill, or a decode step of the whole batch."""
+    """Every timed repeat, in order: milliseconds a prefill, or a decode or training step of the
+    whole batch."""
     p50_ms: float
     p90_ms: float
     p99_ms: float
@@ -91,6 +106,10 @@ class Point(Strict):
     """The attention kernel that ran."""
     kv_sharing: str
     """How query heads shared KV heads: `grouped rows` (no copy) or `repeated` (copied per query)."""
+    bound_ms: float | None = None
+    """The least this step could take by the ceilings measured in the session (roofline)."""
+    bound_by: Literal["compute", "memory"] | None = None
+    """The ceiling that sets the bound."""
 
 
 class Memory(Strict):
@@ -138,6 +157,10 @@ class Cost(Strict):
     environment: dict[str, Any]
     """Versions, threads, load of the host while measuring."""
     points: list[Point]
+    """Prefill and decode over the grid of contexts and batch sizes."""
+    train_step: Point | None = None
+    """One whole training step at the task's batch and length, AdamW's update included; None where
+    there was no room to time all layouts together."""
     memory: Memory
     kv_cache: KVCache
     compute: Compute
@@ -191,6 +214,8 @@ class Record(Strict):
     config: dict[str, Any]
     """Resolved: as it ran."""
     layout: Layout
+    control: Control | None = None
+    """None where the control solves for nothing (fixed_d_model, fixed_d_head)."""
     quality: Quality = Field(default_factory=Quality)
     training: Training = Field(default_factory=Training)
     cost: Cost | None = None

@@ -17,7 +17,7 @@ import torch
 
 from headcount.config import Config
 from headcount.measure.protocol import cost_id
-from headcount.measure.record import layout_record
+from headcount.measure.record import control_record, layout_record
 from headcount.model import Transformer
 from headcount.study.identity import code_identity, run_id
 from headcount.study.records import Failure, Record, Training
@@ -154,6 +154,7 @@ def new_record(config: Config, study: Study, earlier: Record | None) -> Record:
         status="running",
         config=config.model_dump(mode="json"),
         layout=layout_record(config),
+        control=control_record(config),
         training=training,
         cost=study.cost(cost_id(config)),
         environment=environment(config),
@@ -174,6 +175,8 @@ def run_log(path: Path) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")
+            for chatter in (DeprecationWarning, FutureWarning):  # libraries among themselves
+                warnings.simplefilter("ignore", chatter)
             log.info("command: %s", shlex.join(sys.argv))
             yield
     finally:
