@@ -12,6 +12,7 @@ from headcount.config import Config, parse
 from headcount.controls import Dial, Quantity, match, matched_d_ff, measure
 from headcount.errors import LayoutError, RequestError
 from headcount.layout import HeadLayout
+from headcount.measure.record import run_layout_record
 from tests.model.shapes import small_shape
 
 SHAZEER = small_shape(
@@ -271,3 +272,12 @@ def test_kv_heads_need_not_be_given_where_they_are_solved_for() -> None:
         )
     )
     assert config.layout == HeadLayout(64, 16, 2, 8)  # one KV head of 16, or two of 8
+
+
+def test_a_run_s_record_says_what_its_control_came_to() -> None:
+    config = parse(request(MQA, {"name": "iso_params"}))
+    noted = run_layout_record(config).matched
+    assert noted is not None
+    assert (noted.control, noted.key, noted.value) == ("iso_params", "d_ff", config.model.d_ff)
+    assert noted.achieved == config.shape.n_params
+    assert run_layout_record(parse(request(MQA, {"name": "fixed_d_model"}))).matched is None
