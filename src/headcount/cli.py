@@ -46,7 +46,9 @@ def train(context: typer.Context) -> None:
         headcount train --cfg job        (shows every key)
     """
     from headcount import hydra_app
+    from headcount.tracking import agent
 
+    agent.refuse_multirun(context.args)
     hydra_app.run(hydra_app.train, context.args, "headcount train")
 
 
