@@ -32,10 +32,20 @@ def settings(live: bool) -> Any:
 
 
 def server() -> str:
-    """The address of the W&B server that this process talks to."""
+    """The address of the W&B server that this process talks to; the client says nothing from now
+    on, but for the lines that we tell."""
     import wandb
 
-    return str(wandb.setup(wandb.Settings(silent=True)).settings.base_url)
+    setup = wandb.setup(wandb.Settings(silent=True))
+    wandb.termsetup(wandb.Settings(silent=True), None)  # for a client that was set up before
+    return str(setup.settings.base_url)
+
+
+def restart() -> None:
+    """End W&B's process: it keeps the id of a run that it failed to start."""
+    import wandb
+
+    wandb.teardown()
 
 
 def require_key() -> None:

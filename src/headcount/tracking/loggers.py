@@ -65,6 +65,7 @@ def _open_wandb(config: Config, folder: Path, record: Record) -> WandbRun | None
                 return start("online")
             except Exception as error:
                 _out_of_reach.add(server)
+                connection.restart()
                 connection.tell(
                     f"logging to {server} did not start ({connection.first_line(error)}); "
                     f"runs are logged offline, `headcount sync {config.study}` uploads them"

@@ -64,7 +64,7 @@ class WandbRun(Logger):
             settings=connection.settings(live),
         )
         self._drop_earlier_attempts()
-        self._first_step = self._run.step
+        self._first_step = self._run.starting_step
         self._run.define_metric(keys.TOKENS)
         for metric in keys.CURVES:
             self._run.define_metric(metric, step_metric=keys.TOKENS)
