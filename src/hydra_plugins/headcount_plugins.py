@@ -68,15 +68,18 @@ class HeadcountSweeper(Sweeper):
 
 
 def _axes(lines: Sequence[str]) -> dict[str, list[str]]:
-    """For each key the overrides that its values stand for: one where it is not swept."""
+    """For each key the overrides that its values stand for: one where it is not swept.
+
+    Of a key given twice the last value holds, as everywhere in Hydra; but an axis is never lost so.
+    """
     axes: dict[str, list[str]] = {}
     for override in OverridesParser.create().parse_overrides(list(lines)):
-        key = override.get_key_element()
-        if key.lstrip("+~") in (k.lstrip("+~") for k in axes):
+        key, values = override.get_key_element(), _values(override)
+        if key in axes and max(len(values), len(axes[key])) > 1:
             from headcount.errors import RequestError
 
             raise RequestError(f"{key}: given twice; give one list, such as {key}=1,2")
-        axes[key] = _values(override)
+        axes[key] = values
     return axes
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from headcount.config import Config
@@ -70,6 +71,7 @@ def make_plan(
     """
     plan = Plan()
     seen: dict[str, Point] = {}
+    folders: set[Path] = set()
     for request in requests:
         overrides = tuple(request)
         try:
@@ -77,6 +79,7 @@ def make_plan(
         except LayoutError as error:
             plan.skipped.append((overrides, str(error)))
             continue
+        folders.add(Study.of(config).folder)
         identity = run_id(config)
         if identity in seen:
             plan.duplicates.append((overrides, f"same as {' '.join(seen[identity].overrides)}"))
@@ -86,7 +89,6 @@ def make_plan(
     if not plan.points:
         reason = plan.skipped[0][1] if plan.skipped else "the sweep has no points"
         raise RequestError(reason)
-    folders = {Study.of(p.config).folder for p in plan.points}
     if len(folders) > 1:
         raise RequestError("study and paths.results cannot be swept: one sweep is one study")
     return plan

@@ -118,6 +118,8 @@ def _work(task: TaskFunction, pipe: Connection, lifeline: Connection) -> None:
         job.pop("hydra")
         try:
             pipe.send(task(job))
+        except KeyboardInterrupt:
+            return  # the run has saved itself and said so in its record
         except Exception as error:
             pipe.send(RuntimeError(f"{type(error).__name__}: {error}"))
 
