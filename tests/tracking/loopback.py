@@ -132,12 +132,19 @@ class Loopback:
             if method is None:
                 self.unknown.append(f"{name}: {query}")
                 return {"errors": [{"message": f"the loopback server does not know {name}"}]}
-            return {"data": method(variables)}
+            try:
+                return {"data": method(variables)}
+            except Exception as error:
+                self.unknown.append(f"{name}: {error!r}: {json.dumps(variables)}")
+                return {"errors": [{"message": repr(error)}]}
 
     def _on_viewer(self, v: dict[str, Any]) -> dict[str, Any]:
         teams = {"edges": []}
         viewer = {"id": "1", "entity": ENTITY, "username": ENTITY, "flags": "{}", "teams": teams}
         return {"viewer": viewer}
+
+    def _on_organizationcoreweaveorganizationid(self, v: dict[str, Any]) -> dict[str, Any]:
+        return {"entity": {"organization": None}}
 
     def _on_serverfeaturesquery(self, v: dict[str, Any]) -> dict[str, Any]:
         return {"serverInfo": {"features": []}}
@@ -267,7 +274,7 @@ class Loopback:
 
     def _on_createartifact(self, v: dict[str, Any]) -> dict[str, Any]:
         artifact = {
-            "id": v["input"]["artifactCollectionNames"][0],
+            "id": v["input"]["artifactCollectionName"],
             "digest": v["input"]["digest"],
             "state": "PENDING",
             "aliases": [],
@@ -302,6 +309,62 @@ class Loopback:
 
     def _on_commitartifact(self, v: dict[str, Any]) -> dict[str, Any]:
         return {"commitArtifact": {"artifact": {"id": v["artifactID"], "digest": ""}}}
+
+    # -- workspaces and reports --------------------------------------------------------------------
+
+    def _on_getdefaultentity(self, v: dict[str, Any]) -> dict[str, Any]:
+        return {"viewer": {"id": "1", "entity": ENTITY}}
+
+    def _on_getprojects(self, v: dict[str, Any]) -> dict[str, Any]:
+        nodes = [
+            {
+                "__typename": "Project",
+                "id": "p",
+                "name": name,
+                "entityName": ENTITY,
+                "createdAt": "2026-01-01T00:00:00Z",
+                "isBenchmark": False,
+                "user": None,
+            }
+            for name in sorted({run.project for run in self.runs.values()})
+        ]
+        page = {"__typename": "PageInfo", "endCursor": None, "hasNextPage": False}
+        return {"models": {"pageInfo": page, "edges": [{"node": node} for node in nodes]}}
+
+    def _on_createproject(self, v: dict[str, Any]) -> dict[str, Any]:
+        project = {"id": "p", "name": v["input"]["name"], "entityName": ENTITY}
+        project |= {"description": None, "access": None, "views": None}
+        return {"result": {"project": project, "model": project, "inserted": True}}
+
+    def _on_upsertview(self, v: dict[str, Any]) -> dict[str, Any]:
+        """Reports, and by its other name workspaces."""
+        known = v.get("id")
+        view = {
+            "id": known or f"view{len(self.views)}",
+            "name": v["name"],
+            "type": v["type"],
+            "displayName": v["displayName"],
+            "description": v["description"],
+            "project": {"id": "p", "name": v["projectName"], "entityName": v["entityName"]},
+            "createdAt": "2026-01-01T00:00:00Z",
+            "updatedAt": "2026-01-01T00:00:00Z",
+            "spec": v["spec"],
+        }
+        self.views[view["id"]] = view
+        return {"upsertView": {"view": view, "inserted": known is None}}
+
+    _on_upsertview2 = _on_upsertview
+
+    def _on_view(self, v: dict[str, Any]) -> dict[str, Any]:
+        edges = [
+            {"node": {key: view[key] for key in ("id", "displayName", "spec")}}
+            for view in self.views.values()
+            if view["name"] == v["viewName"] and view["type"] == v["viewType"]
+        ]
+        return {"project": {"allViews": {"edges": edges}}}
+
+    def _on_specificreport(self, v: dict[str, Any]) -> dict[str, Any]:
+        return {"view": self.views[v["reportId"]]}
 
     # -- REST ------------------------------------------------------------------------------------
 
