@@ -1,5 +1,6 @@
 """Runs that log to W&B, offline or on a server of the test's own."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,24 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     loopback.close()
     forget_session()
     assert not loopback.unknown
+
+
+_built: dict[str, Path] = {}
+
+
+@pytest.fixture
+def copy_of(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Study]:
+    """A copy of a study that is made once, by `build(results folder)`, for all tests that ask."""
+
+    def copy(name: str, build: Callable[[Path], None]) -> Study:
+        if name not in _built:
+            results = tmp_path_factory.mktemp(name)
+            build(results)
+            _built[name] = results
+        shutil.copytree(_built[name], tmp_path / "results", symlinks=True)
+        return Study(tmp_path / "results" / name)
+
+    return copy
 
 
 @pytest.fixture(autouse=True)

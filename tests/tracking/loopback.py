@@ -340,7 +340,7 @@ class Loopback:
         """Reports, and by its other name workspaces."""
         known = v.get("id")
         view = {
-            "id": known or f"view{len(self.views)}",
+            "id": known or base64.b64encode(f"View:{len(self.views):04}".encode()).decode(),
             "name": v["name"],
             "type": v["type"],
             "displayName": v["displayName"],

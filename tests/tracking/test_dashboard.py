@@ -3,25 +3,30 @@
 import json
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headcount import cli
 from headcount.errors import HeadcountError
+from headcount.hydra_app import compose
 from headcount.study.run import execute
 from headcount.study.store import Study
 from headcount.tracking import dashboard
-from tests.tracking.conftest import forget_session, give_cost, run_folder
+from tests.conftest import SMALL
+from tests.tracking.conftest import forget_session, give_cost
 from tests.tracking.datastore import Offline, read
 
 
 @pytest.fixture
-def study(logged) -> Study:
-    config = logged("study=boards", "model.n_heads=2")
-    give_cost(config)
-    execute(config)
-    return Study.of(config)
+def study(copy_of) -> Study:
+    def build(results: Path) -> None:
+        config = compose([*SMALL, f"paths.results={results}", "study=boards", "logger=wandb"])
+        give_cost(config)
+        execute(config)
+
+    return copy_of("boards", build)
 
 
 def sections(workspace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

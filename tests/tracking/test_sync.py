@@ -12,27 +12,31 @@ import pytest
 import headcount
 from headcount import cli
 from headcount.errors import HeadcountError
+from headcount.hydra_app import compose
 from headcount.study.run import execute
 from headcount.study.store import Study
 from headcount.tracking.sync import sync
 from headcount.training.journal import read_rows
+from tests.conftest import SMALL
 from tests.tracking.conftest import forget_session, give_cost
 from tests.tracking.loopback import Loopback
 
 
 @pytest.fixture
-def offline_study(logged, small) -> Study:
+def offline_study(copy_of) -> Study:
     """Three runs: logged offline, with no logger, and one that failed."""
-    configs = [
-        logged("study=off", "model.n_heads=2", "logger.every_steps=10"),
-        small("study=off", "model.n_heads=4"),
-        logged("study=off", "trainer.strategy=nonsense"),
-    ]
-    for config in configs[:2]:
-        give_cost(config)
-    statuses = [execute(config).status for config in configs]
-    assert statuses == ["completed", "completed", "failed"]
-    return Study.of(configs[0])
+
+    def build(results: Path) -> None:
+        base = [*SMALL, f"paths.results={results}", "study=off"]
+        thin = compose([*base, "logger=wandb", "model.n_heads=2"])
+        unlogged = compose([*base, "model.n_heads=4"])
+        failing = compose([*base, "logger=wandb", "seed=5", "trainer.strategy=nonsense"])
+        for config in (thin, unlogged):
+            give_cost(config)
+        statuses = [execute(config).status for config in (thin, unlogged, failing)]
+        assert statuses == ["completed", "completed", "failed"]
+
+    return copy_of("off", build)
 
 
 def assert_whole(server: Loopback, study: Study) -> None:
@@ -91,13 +95,14 @@ def test_another_project_is_another_place(offline_study, server):
 
 def test_killed_midway_and_repeated(offline_study, server):
     """SIGKILL while the second run's curve goes up; again: every run once, every curve whole."""
-    seen = threading.Event()
+    seen, gone = threading.Event(), threading.Event()
 
-    def second_has_lines(run) -> None:
-        if len(server.runs) == 2 and run.lines.get("wandb-history.jsonl"):
+    def hold_the_second_curve(run) -> None:
+        if sum(bool(r.history) for r in server.runs.values()) == 2:
             seen.set()
+            gone.wait(60)
 
-    server.on_stream = second_has_lines
+    server.on_stream = hold_the_second_curve
     command = [sys.executable, "-m", "headcount.cli", "sync", str(offline_study.folder)]
     environment = os.environ | {"PYTHONPATH": str(Path(headcount.__file__).parents[1])}
     environment.pop("WANDB_SERVICE", None)
@@ -107,6 +112,7 @@ def test_killed_midway_and_repeated(offline_study, server):
     assert seen.wait(120)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
+    gone.set()
     outcome = sync(offline_study, None, None)
     assert not outcome.failed
     assert len(outcome.already_there) >= 1
