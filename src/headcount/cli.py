@@ -160,7 +160,9 @@ def dashboard(
     results: Results = Path("results"),
     project: Project = None,
     entity: Entity = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write the JSON, save nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write the JSON, save nothing.")
+    ] = False,
 ) -> None:
     """Build a study's workspace and report in Weights & Biases.
 

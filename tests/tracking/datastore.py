@@ -61,9 +61,7 @@ def read(run_folder: Path) -> Offline:
 
 
 def _items(items: Any) -> dict[str, Any]:
-    return {
-        item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items
-    }
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
 def _records(data: bytes) -> Iterator[pb.Record]:

@@ -263,9 +263,7 @@ class Loopback:
             sweep.handed_out += 1
         elif not working:
             commands.append({"type": "exit"})
-        return {
-            "agentHeartbeat": {"agent": {"id": v["id"]}, "commands": json.dumps(commands)}
-        }
+        return {"agentHeartbeat": {"agent": {"id": v["id"]}, "commands": json.dumps(commands)}}
 
     # -- artifacts: the client wraps each table into one --------------------------------------------
 

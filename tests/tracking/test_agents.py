@@ -83,7 +83,9 @@ def test_a_shipped_sweep_with_two_agents(shell, server, small, tmp_path):
     server.stop_run = lambda run: (
         run.config.get("trainer.max_steps") is not None and len(run.history) > 3
     )
-    layouts = [small(f"model.n_heads={n}", "study=head_count", "paths.results=results") for n in (1, 2)]
+    layouts = [
+        small(f"model.n_heads={n}", "study=head_count", "paths.results=results") for n in (1, 2)
+    ]
     for config in layouts:
         give_cost(config)
 
@@ -93,7 +95,7 @@ def test_a_shipped_sweep_with_two_agents(shell, server, small, tmp_path):
     outputs = [finished(agent) for agent in agents]
     assert not sweep.waiting, outputs
 
-    runs = {name: run for name, run in server.runs.items()}
+    runs = dict(server.runs.items())
     assert len(runs) == 8, outputs
     assert all(run.sweep == sweep.name and run.project == "headcount" for run in runs.values())
     study = Study(tmp_path / "results" / "head_count")

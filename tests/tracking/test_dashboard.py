@@ -41,7 +41,9 @@ def grids(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 def panels(documents: dict[str, Any]) -> list[dict[str, Any]]:
     of_workspace = [p for s in sections(documents["workspace"]).values() for p in s]
-    of_report = [p for g in grids(documents["report"]) for p in g["panelBankSectionConfig"]["panels"]]
+    of_report = [
+        p for g in grids(documents["report"]) for p in g["panelBankSectionConfig"]["panels"]
+    ]
     return of_workspace + of_report
 
 
@@ -64,7 +66,9 @@ def keys_of(panel: dict[str, Any]) -> set[tuple[str, str]]:
     if kind == "Parameter Importance":
         found.add(("summary", config["targetKey"]))
     if kind == "Weave":
-        table = re.search(r'"key": \{"nodeType": "const", "type": "string", "val": "([^"]+)"', json.dumps(config))
+        table = re.search(
+            r'"key": \{"nodeType": "const", "type": "string", "val": "([^"]+)"', json.dumps(config)
+        )
         found.add(("summary", table[1]))
     if "groupBy" in config:
         found.add(("config", config["groupBy"]))
@@ -180,7 +184,7 @@ def test_dry_run_writes_json_and_asks_no_server(study, monkeypatch, capsys):
     cli.main()
     paths = capsys.readouterr().out.split()
     assert paths == [str(study.report / f"wandb_{kind}.json") for kind in ("workspace", "report")]
-    documents = [json.loads(open(path).read()) for path in paths]
+    documents = [json.loads(Path(path).read_text()) for path in paths]
     assert len(sections(documents[0])) == 4
     assert len(grids(documents[1])) == 4
 

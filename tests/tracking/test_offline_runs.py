@@ -94,7 +94,9 @@ def test_everything_stands_under_its_name(logged):
 
     table = found.summary["latency/grid"]
     assert table["_type"] == "table-file"
-    [path] = run_folder(config, record.run_id).glob("wandb/offline-run-*/files/media/table/**/*.json")
+    [path] = run_folder(config, record.run_id).glob(
+        "wandb/offline-run-*/files/media/table/**/*.json"
+    )
     rows = json.loads(path.read_text())
     assert rows["columns"] == content.GRID_COLUMNS
     assert [row[:4] for row in rows["data"]] == [["prefill", 16, 1, 4.0], ["decode", 16, 1, 1.0]]

@@ -36,9 +36,7 @@ def test_a_run_arrives_whole(online, server):
     assert any(name.startswith("media/table/latency/grid") for name in run.files)
 
 
-def test_a_resumed_run_goes_on_in_the_same_run_without_doubling_a_step(
-    online, server, monkeypatch
-):
+def test_a_resumed_run_goes_on_in_the_same_run_without_doubling_a_step(online, server, monkeypatch):
     config = online()
     with monkeypatch.context() as patched:
         original = progress_module.RunProgress.on_train_batch_end

@@ -60,7 +60,7 @@ def media(record: Record, folder: Path) -> dict[str, Any]:
     return shown
 
 
-GRID_COLUMNS = [
+GRID_COLUMNS: list[str | int] = [
     "phase",
     "context",
     "batch_size",
@@ -75,4 +75,4 @@ GRID_COLUMNS = [
 
 def _grid(cost: Cost) -> list[list[Any]]:
     points = [*cost.points, *([cost.train_step] if cost.train_step else [])]
-    return [[getattr(point, column) for column in GRID_COLUMNS] for point in points]
+    return [[getattr(point, str(column)) for column in GRID_COLUMNS] for point in points]

@@ -126,7 +126,7 @@ def save(study: Study, project: str | None, entity: str | None) -> dict[str, str
     try:
         connection.require_key()
         entity = entity or _entity(study) or wandb.Api().default_entity
-        dashboard = Dashboard(study.name, project, entity)
+        dashboard = Dashboard(study.name, project, str(entity))
         return dashboard.save(study.folder / "dashboard.json")
     except RequestError:
         raise

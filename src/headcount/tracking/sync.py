@@ -5,7 +5,6 @@ Interrupted anywhere and repeated, it sends what is missing.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from headcount.errors import HeadcountError
 from headcount.study.records import Record
@@ -40,7 +39,9 @@ def sync(study: Study, project: str | None, entity: str | None) -> Outcome:
     for record in study.records():
         logger = record.config["logger"]
         note = UploadNote.of(
-            study.run_folder(record.run_id), project or logger["project"], entity or logger["entity"]
+            study.run_folder(record.run_id),
+            project or logger["project"],
+            entity or logger["entity"],
         )
         if note.holds(record):
             outcome.already_there.append(record.run_id)
@@ -62,9 +63,7 @@ def _upload(record: Record, note: UploadNote) -> str | None:
     from headcount.tracking.wandb_run import WandbRun
 
     try:
-        run = WandbRun(
-            record, note.folder, "online", note.project, note.entity, live=False
-        )
+        run = WandbRun(record, note.folder, "online", note.project, note.entity, live=False)
     except Exception as error:
         reason = connection.first_line(error)
         raise HeadcountError(f"W&B: {note.server} takes no runs ({reason})") from error

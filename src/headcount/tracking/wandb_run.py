@@ -49,7 +49,11 @@ class WandbRun(Logger):
         self._position = 0
         if mode == "online":
             connection.require_key()
-        named = {"id": content.wandb_id(record), "project": project, "entity": entity}
+        named: dict[str, Any] = {
+            "id": content.wandb_id(record),
+            "project": project,
+            "entity": entity,
+        }
         self._run = wandb.init(
             **({} if agent.is_running() else named),  # the agent has named its run
             name=content.run_name(record),
