@@ -46,7 +46,9 @@ def train(context: typer.Context) -> None:
         headcount train --cfg job        (shows every key)
     """
     from headcount import hydra_app
+    from headcount.tracking import agent
 
+    agent.refuse_multirun(context.args)
     hydra_app.run(hydra_app.train, context.args, "headcount train")
 
 
@@ -191,6 +193,64 @@ def recommend(
     )
     choice = choose(Study.find(study, results), limits)
     print(json.dumps(choice.to_json(), indent=1) if as_json else choice.words)
+
+
+Project = Annotated[str | None, typer.Option(help="W&B project; default: the runs' own.")]
+Entity = Annotated[str | None, typer.Option(help="W&B user or team; default: yours.")]
+
+
+@app.command()
+def sync(
+    study: StudyName,
+    results: Results = Path("results"),
+    project: Project = None,
+    entity: Entity = None,
+) -> None:
+    """Upload a study's runs to Weights & Biases, each once; run again, it sends what is missing.
+
+    Examples:
+
+        headcount sync head_count
+
+        headcount sync head_count --project my-heads --entity my-team
+    """
+    from headcount.study.store import Study
+    from headcount.tracking.sync import sync as upload
+
+    outcome = upload(Study.find(study, results), project, entity)
+    print(f"study {study}: {outcome}")
+    if outcome.failed:
+        sys.exit(1)
+
+
+@app.command()
+def dashboard(
+    study: StudyName,
+    results: Results = Path("results"),
+    project: Project = None,
+    entity: Entity = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write the JSON, save nothing.")
+    ] = False,
+) -> None:
+    """Build a study's workspace and report in Weights & Biases.
+
+    Examples:
+
+        headcount dashboard head_count
+
+        headcount dashboard head_count --dry-run
+    """
+    from headcount.study.store import Study
+    from headcount.tracking import dashboard as room
+
+    found = Study.find(study, results)
+    if dry_run:
+        for path in room.dry_run(found, project, entity):
+            print(path)
+        return
+    for name, url in room.save(found, project, entity).items():
+        print(f"{name}: {url}")
 
 
 def main() -> None:

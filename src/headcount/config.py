@@ -226,6 +226,13 @@ class Logger(Section):
     project: Name = "headcount"
     entity: Name | None = None
     mode: Literal["offline", "online"] = "offline"
+    every_steps: PositiveInt = 10
+    """Steps between points of a training curve in W&B; validations always go there, and the run's
+    own metrics.jsonl has every step."""
+    checkpoints: bool = False
+    """Upload the best checkpoint as an artifact."""
+    latency_weight: float = Field(default=0.02, ge=0)
+    """Nats of validation loss that a halved decode latency is worth, in objective/quality_latency."""
 
 
 class Paths(Section):

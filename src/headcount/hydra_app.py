@@ -16,7 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.config import Config, parse, unknown_key
-from headcount.errors import RequestError, did_you_mean
+from headcount.errors import LayoutError, RequestError, did_you_mean
+from headcount.tracking import agent
 
 CONF = Path(__file__).parent / "conf"
 
@@ -67,8 +68,17 @@ def _conduct_alone(cfg: DictConfig, waves: Sequence[str]) -> None:
             for point in points:
                 execute(point.config)
 
+        earlier = plan.study.record(plan.points[0].run_id)
         status = conduct(plan, launch, waves)
+        if agent.is_running():
+            if earlier and earlier.status == "completed":
+                agent.record_completed(earlier, plan.study.run_folder(earlier.run_id))
+            status = agent.exit_status(status)
     except RequestError as error:
+        if agent.is_running() and isinstance(error, LayoutError):
+            agent.record_invalid(str(error))
+            tell(error)
+            raise SystemExit(0) from None
         # Hydra would print the job's overrides before an exception, but lets SystemExit through.
         raise SystemExit(tell(error)) from None
     sys.exit(status)

@@ -3,7 +3,6 @@
 import logging
 import os
 import platform
-import shlex
 import sys
 import traceback
 import warnings
@@ -19,6 +18,7 @@ from headcount.config import Config
 from headcount.measure.protocol import cost_id
 from headcount.measure.record import run_layout_record
 from headcount.model import Transformer
+from headcount.redaction import command_line
 from headcount.study.identity import code_identity, run_id
 from headcount.study.records import Failure, Record, Training
 from headcount.study.store import Study, write_atomically
@@ -176,7 +176,7 @@ def run_log(path: Path) -> Iterator[None]:
             warnings.simplefilter("default")
             for chatter in (DeprecationWarning, FutureWarning):  # libraries among themselves
                 warnings.simplefilter("ignore", chatter)
-            log.info("command: %s", shlex.join(sys.argv))
+            log.info("command: %s", command_line(sys.argv))
             yield
     finally:
         logging.captureWarnings(False)

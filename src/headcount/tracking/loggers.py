@@ -1,19 +1,22 @@
 """The logger that a run asked for, beside the plain files that it always has."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from headcount.config import Config
 from headcount.errors import RequestError
 from headcount.study.records import Record
+from headcount.tracking import agent, connection
+from headcount.tracking.wandb_run import WandbRun
 
-EXIT_CODES = {"completed": 0, "interrupted": 130}
+_out_of_reach: set[str] = set()
+"""W&B servers that this process could not start a run on: later runs do not wait for them again."""
 
 
 def open_logger(config: Config, folder: Path, record: Record) -> Logger | None:
-    """Start the logger of a run; None for logger=none."""
+    """Start the logger of a run; None for logger=none, and where W&B does not start at all."""
     match config.logger.name:
         case "wandb":
             return _open_wandb(config, folder, record)
@@ -34,13 +37,11 @@ def close_logger(logger: Logger | None, record: Record) -> None:
     """Hand over the headline figures and the way the run ended."""
     if logger is None:
         return
+    if isinstance(logger, WandbRun):
+        logger.close(record)
+        return
     headline = record.headline()
     numbers = {k: v for k, v in headline.items() if isinstance(v, int | float)}
-    if isinstance(logger, WandbLogger):
-        run = logger.experiment
-        run.summary.update({**headline, "status": record.status})
-        run.finish(exit_code=EXIT_CODES.get(record.status, 1))
-        return
     if isinstance(logger, TensorBoardLogger):
         logger.log_hyperparams(_flat(record.config), numbers)
     else:
@@ -49,29 +50,32 @@ def close_logger(logger: Logger | None, record: Record) -> None:
     logger.finalize("success" if record.status == "completed" else "failed")
 
 
-def _open_wandb(config: Config, folder: Path, record: Record) -> WandbLogger:
-    import wandb
+def _open_wandb(config: Config, folder: Path, record: Record) -> WandbRun | None:
+    """Online where that is asked for and can be had, else offline, else not at all."""
 
-    layout, run_id = record.layout, record.run_id
-    run = wandb.init(
-        name=f"{layout.label} s{config.seed} {run_id}",
-        id=f"{config.study}-{run_id}",
-        project=config.logger.project,
-        entity=config.logger.entity,
-        group=config.study,
-        job_type="train",
-        tags=[config.task.name, layout.kind],
-        dir=folder,
-        mode=config.logger.mode,
-        resume="allow" if config.logger.mode == "online" else None,
-        settings=wandb.Settings(silent=True, console="off"),
-        # The resolved configuration under its own key: a swept key of W&B's then never lands in it.
-        config={"headcount": record.config, "layout": layout.model_dump()},
-    )
-    run.define_metric("tokens")
-    for metric in ("train/loss", "val/loss", "lr"):
-        run.define_metric(metric, step_metric="tokens")
-    return WandbLogger(experiment=run)
+    def start(mode: Literal["offline", "online"]) -> WandbRun:
+        return WandbRun(record, folder, mode, config.logger.project, config.logger.entity)
+
+    try:
+        if config.logger.mode == "offline" and not agent.is_running():
+            return start("offline")
+        server = connection.server()
+        if server not in _out_of_reach:
+            try:
+                return start("online")
+            except Exception as error:
+                _out_of_reach.add(server)
+                connection.restart()
+                connection.tell(
+                    f"logging to {server} did not start ({connection.first_line(error)}); "
+                    f"runs are logged offline, `headcount sync {config.study}` uploads them"
+                )
+        return start("offline")
+    except Exception as error:
+        connection.tell(
+            f"did not start ({connection.first_line(error)}); the run's own files are complete"
+        )
+        return None
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
