@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from headcount.errors import LayoutError, RequestError
+from headcount.errors import CombinationError, LayoutError, RequestError
 from headcount.layout import HeadLayout
 from headcount.shape import DType, ModelShape
 
@@ -147,6 +147,20 @@ class Paths(Section):
     results: str
 
 
+class Orders(Section):
+    """How a study is carried out. No part of any run: its keys stand at the top of `conf/`, beside
+    the run's own."""
+
+    plan_only: bool
+    """Tell what would run, write plan.json, and run nothing."""
+    shard: Annotated[str, StringConstraints(pattern=r"^[1-9]\d*/[1-9]\d*$")] | None
+    """`2/8`: the second of eight parts of the plan, for hosts that share no coordinator."""
+    retries: Annotated[int, Field(ge=0)]
+    """How often a failed run is tried again before the command ends."""
+    fail_fast: bool
+    """Start no further run once one has failed."""
+
+
 class Config(Section):
     """A whole request for one run, resolved."""
 
@@ -202,6 +216,19 @@ def parse(raw: dict[str, Any]) -> Config:
     return config
 
 
+def parse_orders(raw: dict[str, Any]) -> Orders:
+    """Validate what a composed configuration says of carrying out a study; RequestError if wrong."""
+    try:
+        orders = Orders.model_validate({key: raw.get(key) for key in Orders.model_fields})
+    except ValidationError as error:
+        raise RequestError(_one_line(error)) from None
+    if orders.shard is not None:
+        part, parts = map(int, orders.shard.split("/"))
+        if part > parts:
+            raise RequestError(f"shard={orders.shard}: valid: 1/{parts} to {parts}/{parts}")
+    return orders
+
+
 def _resolved(model: Model) -> Model:
     """Fill in n_kv_heads, d_head and d_ff. Afterwards only numbers describe the layout."""
     n_kv_heads = _n_kv_heads(model)
@@ -239,7 +266,7 @@ def _n_kv_heads(model: Model) -> int | None:
             )
         return 1
     if model.attention == "gqa" and n_kv_heads is None:
-        raise RequestError("attention=gqa: give model.kv_group_size or model.n_kv_heads")
+        raise CombinationError("attention=gqa: give model.kv_group_size or model.n_kv_heads")
     return n_kv_heads
 
 
@@ -254,17 +281,17 @@ def _cross_check(config: Config) -> None:
             f"nearest valid d_head: {layout.d_head - 1 or 2} or {layout.d_head + 1}"
         )
     if optim.warmup_steps >= trainer.max_steps:
-        raise RequestError(
+        raise CombinationError(
             f"optim.warmup_steps={optim.warmup_steps} leaves no step to train at "
             f"trainer.max_steps={trainer.max_steps}; valid: 0 to {trainer.max_steps - 1}"
         )
     if task.batch_size % trainer.accumulate_grad_batches:
-        raise RequestError(
+        raise CombinationError(
             f"trainer.accumulate_grad_batches={trainer.accumulate_grad_batches} does not divide "
             f"task.batch_size={task.batch_size}; valid: a divisor of it"
         )
     if model.tie_embeddings and task.n_inputs != task.n_outputs:
-        raise RequestError(
+        raise CombinationError(
             "model.tie_embeddings=true: the task's inputs and outputs differ in size"
         )
 
@@ -299,7 +326,7 @@ def known_keys(section: str, task: str | None = None) -> list[str]:
     """The keys valid in a section, as the typed configuration has them; for the section `task`,
     those of the task of that name, or of all."""
     if not section:
-        return sorted(Config.model_fields)
+        return sorted({*Config.model_fields, *Orders.model_fields})
     if section == "task":
         tasks = get_args(get_args(Task)[0])
         return sorted({f for t in tasks if task in (None, _tag(t)) for f in t.model_fields})

@@ -5,9 +5,10 @@ import os
 import platform
 import shlex
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +20,11 @@ from headcount.config import Config
 from headcount.measure.protocol import cost_id
 from headcount.measure.record import layout_record
 from headcount.model import Transformer
+from headcount.study.claims import Claim
 from headcount.study.identity import code_identity, run_id
+from headcount.study.plan import Point
 from headcount.study.records import Failure, Record, Training
-from headcount.study.store import Study, write_atomically
+from headcount.study.store import TEMPORARY, Study, write_atomically
 from headcount.tasks import build_task
 from headcount.tracking.loggers import close_logger, open_logger
 from headcount.training.evaluation import evaluate
@@ -36,34 +39,58 @@ from headcount.training.progress import (
 log = logging.getLogger(__name__)
 
 
-def execute(config: Config) -> Record:
+def execute(config: Config) -> Record | None:
     """Train and score one run, or finish what an earlier attempt left of it.
 
     Never raises for what goes wrong inside the run: the record says it, and the run's log holds the
-    traceback. A completed run is returned as it is; one that another live process works on too.
+    traceback. A completed run is returned as it is; one that another live process works on too, or
+    None where that process has not written its record yet. OSError where the record itself cannot
+    be written.
     """
     study = Study.of(config)
     identity = run_id(config)
-    folder = study.run_folder(identity)
-    with study.claim(identity) as ours:
+    record = study.record(identity)
+    if record is not None and record.status == "completed":
+        return record
+    with study.claim(identity) as claim:
         record = study.record(identity)
-        if record is not None and (record.status == "completed" or not ours):
+        if claim is None or (record is not None and record.status == "completed"):
             return record
+        folder = study.run_folder(identity)
+        _clear_torn_files(folder)
         record = new_record(config, study, record)
         study.write_record(record)
         with run_log(folder / "run.log"):
-            _attempt(config, study, record)
-        study.write_record(record)
+            _attempt(config, study, record, claim)
+        if claim.holds():
+            study.write_record(record)
     return record
 
 
-def _attempt(config: Config, study: Study, record: Record) -> None:
+def run_in_process(points: Sequence[Point], stop: threading.Event) -> dict[str, str]:
+    """Run points one after another in this process; KeyboardInterrupt once one was interrupted."""
+    for point in points:
+        if stop.is_set():
+            break
+        record = execute(point.config)
+        if record is not None and record.status == "interrupted":
+            raise KeyboardInterrupt
+    return {}
+
+
+def _clear_torn_files(folder: Path) -> None:
+    """Remove what a kill left half written."""
+    for path in folder.rglob(f".*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
+
+
+def _attempt(config: Config, study: Study, record: Record, claim: Claim) -> None:
     """Fill in the record; every way of ending is a status."""
     logger = None
     try:
         write_atomically(study.run_folder(record.run_id) / "config.yaml", as_yaml(record))
         logger = open_logger(config, study.run_folder(record.run_id), record)
-        _train_and_score(config, study, record, [logger] if logger else [])
+        _train_and_score(config, study, record, claim, [logger] if logger else [])
         record.status = "completed"
     except DivergedError as error:
         record.status, record.error = "diverged", failure(error)
@@ -80,18 +107,24 @@ def _attempt(config: Config, study: Study, record: Record) -> None:
         log.exception("the logger did not close")
 
 
-def _train_and_score(config: Config, study: Study, record: Record, loggers: list) -> None:
+def _train_and_score(
+    config: Config, study: Study, record: Record, claim: Claim, loggers: list
+) -> None:
     folder = study.run_folder(record.run_id)
     torch.set_num_threads(config.trainer.threads)
     task = build_task(config)
     record.code["data_hash"] = task.data_hash
     module = HeadcountModule(config, task)
 
-    def heartbeat(progress: RunProgress) -> None:
+    def on_saved(progress: RunProgress) -> None:
         note(record, progress)
         study.write_record(record)
 
-    progress = RunProgress(folder, config.trainer.val_every_steps, heartbeat)
+    def still_ours() -> None:
+        if not claim.holds():
+            raise InterruptedRunError("another process took the run over while this one stood still")
+
+    progress = RunProgress(folder, config.trainer.val_every_steps, still_ours, on_saved)
     trainer = pl.Trainer(
         max_steps=config.trainer.max_steps,
         max_epochs=-1,

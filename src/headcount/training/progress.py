@@ -18,6 +18,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from headcount.study.store import TEMPORARY
 from headcount.training.evaluation import evaluate
 from headcount.training.journal import Journal
 from headcount.training.module import HeadcountModule
@@ -49,7 +50,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> None:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
         try:
             torch.save(checkpoint, temporary)
             os.replace(temporary, path)
@@ -58,15 +59,21 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class RunProgress(pl.Callback):
-    """Keeps a run's state: losses, best validation, time; `on_saved` hears of each checkpoint."""
+    """Keeps a run's state: losses, best validation, time. `before_saving` may raise where the run's
+    folder is no longer ours to write to; `on_saved` hears of each checkpoint."""
 
     def __init__(
-        self, folder: Path, val_every_steps: int, on_saved: Callable[["RunProgress"], None]
+        self,
+        folder: Path,
+        val_every_steps: int,
+        before_saving: Callable[[], None],
+        on_saved: Callable[["RunProgress"], None],
     ) -> None:
         self.folder = folder
         self.last = folder / "checkpoints" / "last.ckpt"
         self.best = folder / "checkpoints" / "best.ckpt"
         self.val_every_steps = val_every_steps
+        self.before_saving = before_saving
         self.on_saved = on_saved
         self.state: dict[str, Any] = {
             "step": 0,
@@ -177,6 +184,7 @@ class RunProgress(pl.Callback):
         """Journal first, then the checkpoint, then whoever listens: a kill in between is mended by
         the journal's own trimming when the run is taken up again."""
         self._note_losses(trainer)
+        self.before_saving()
         rows = self.journal.flush()
         start = time.monotonic()
         trainer.save_checkpoint(self.last)
