@@ -36,6 +36,7 @@ class HeadcountSweeper(Sweeper):
         self.config = config
         self.loader = hydra_context.config_loader
         self.launcher = study_launcher(hydra_context, task_function, config)
+        self.run = self.launcher.run
 
     def sweep(self, arguments: list[str]) -> None:
         from headcount.hydra_app import orders_of
@@ -48,7 +49,7 @@ class HeadcountSweeper(Sweeper):
         orders = orders_of(self.config)
         points = grid.points(arguments, self.params, self.grids, self.loader)
         plan = make_plan(points, Composer(self.loader, self.config), self.waves)
-        sys.exit(conduct(plan, self.launcher.run, self.waves, orders))
+        sys.exit(conduct(plan, self.run, self.waves, orders))
 
 
 class StudyLauncher(Launcher):

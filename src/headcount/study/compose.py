@@ -27,22 +27,35 @@ class Composer:
     def __init__(self, loader: Any, master: DictConfig) -> None:
         self.loader = loader
         self.master = master
-        self._read = functools.cache(OverridesParser.create(config_loader=loader).parse_override)
         self._bases: dict[tuple[str, ...], Base] = {}
+        self._parser = OverridesParser.create(config_loader=loader)
+        # A sweep repeats few overrides in many points.
+        self._read = functools.cache(self._read)  # type: ignore[method-assign]
+        self._nested = functools.cache(self._nested)  # type: ignore[method-assign]
 
     def __call__(self, overrides: Sequence[str]) -> Config:
         """The configuration of a point; RequestError if it is wrong, CombinationError if its values
         do not go together."""
-        read = [(line, self._read(line)) for line in overrides]
-        values: list[Override] = []
-        if not self._nested(tuple(o.get_key_element().lstrip("+~") for _, o in read)):
-            values = [o for _, o in read if _is_value(o) and not self._is_group(o.key_or_group)]
-        base = self._base(tuple(line for line, o in read if o not in values))
-        unknown = [o for o in values if not base.has(o.key_or_group)]
-        if unknown:  # Hydra says what is wrong with them
-            base = self._base(tuple(overrides))
-            values = []
+        read = [self._read(line) for line in overrides]
+        if self._nested(tuple(o.key for o in read)):
+            read = []
+        values = [o for o in read if o.is_value]
+        settled = {o.line for o in values}
+        base = self._base(tuple(line for line in overrides if line not in settled))
+        if not all(base.has(o.key) for o in values):  # Hydra says what is wrong with them
+            base, values = self._base(tuple(overrides)), []
         return parse(base.with_values(values))
+
+    def _read(self, line: str) -> "Setting":
+        override = self._parser.parse_override(line)
+        is_group = self.loader.repository.group_exists(override.key_or_group)
+        return Setting(
+            line=line,
+            key=override.key_or_group,
+            value=override.value(),
+            is_group=is_group,
+            is_value=not is_group and _is_value(override),
+        )
 
     def _base(self, overrides: tuple[str, ...]) -> "Base":
         if overrides not in self._bases:
@@ -56,24 +69,32 @@ class Composer:
         choice that sets them would be ignored without a word."""
         for part in ("sweeper", "launcher"):
             if cfg.hydra[part] != self.master.hydra[part]:
+                swept = [o for o in overrides if self._read(o).is_group]
                 raise RequestError(
-                    f"{' '.join(overrides)}: sets hydra.{part}, which a swept choice cannot; "
+                    f"{' '.join(swept)}: sets hydra.{part}, which a swept choice cannot; "
                     "choose it without a sweep"
                 )
 
-    @functools.cache  # noqa: B019 (a composer lives as long as its sweep)
     def _nested(self, keys: tuple[str, ...]) -> bool:
         """Whether one of the keys lies within another, so that their order counts. A group's choice
         comes before every value, wherever it stands."""
-        values = [k for k in keys if not self._is_group(k.split("@")[0])]
+        values = [k for k in keys if not self.loader.repository.group_exists(k)]
         return any(b.startswith(f"{a}.") for a in values for b in values)
 
-    def _is_group(self, key: str) -> bool:
-        return bool(self.loader.repository.group_exists(key))
+
+@dataclass(frozen=True)
+class Setting:
+    """An override, read."""
+
+    line: str
+    key: str
+    value: Any
+    is_group: bool
+    is_value: bool
+    """Whether it sets a plain value, and nothing else."""
 
 
 def _is_value(override: Override) -> bool:
-    """Whether it sets a plain value, and nothing else."""
     plain = not (override.is_add() or override.is_force_add() or override.is_delete())
     return plain and override.package is None and _is_plain(override.value())
 
@@ -110,15 +131,15 @@ class Base:
             node = node[part]
         return not isinstance(node, dict)
 
-    def with_values(self, overrides: Sequence[Override]) -> dict[str, Any]:
+    def with_values(self, values: Sequence[Setting]) -> dict[str, Any]:
         """What `parse` takes, with these values put in."""
         changed = dict(self.plain)
-        for override in overrides:
-            *parents, leaf = override.key_or_group.split(".")
+        for setting in values:
+            *parents, leaf = setting.key.split(".")
             node = changed
             for part in parents:
                 node[part] = node = dict(node[part])
-            node[leaf] = override.value()
+            node[leaf] = setting.value
         if self.interpolated:
             changed = OmegaConf.to_container(OmegaConf.create(changed), resolve=True)  # type: ignore[assignment]
         untouched = {k: s for k, s in self.sections.items() if changed[k] is self.plain[k]}
@@ -147,7 +168,7 @@ def _sections(plain: dict[str, Any]) -> dict[str, Section]:
 def run_part(cfg: DictConfig, *, resolve: bool) -> dict[str, Any]:
     """What a composed configuration says of the run, in plain containers: all but Hydra's own part
     and the orders for the study."""
-    own = {key for key in cfg if key not in ("hydra", "experiment", *Orders.model_fields)}
-    container = OmegaConf.to_container(OmegaConf.masked_copy(cfg, list(own)), resolve=resolve)
+    own = [str(k) for k in cfg if k not in ("hydra", "experiment", *Orders.model_fields)]
+    container = OmegaConf.to_container(OmegaConf.masked_copy(cfg, own), resolve=resolve)
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}

@@ -44,12 +44,13 @@ def conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) ->
 
 def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -> int:
     mine = plan.shard(orders.shard)
-    records = {p.run_id: plan.study.record(p.run_id) for p in plan.points}
-    missing = [p for p in mine if not completed(records[p.run_id])]
+    study, known = plan.study, plan.study.known()
+    records = {p.run_id: study.record(p.run_id) for p in plan.points if p.run_id in known}
+    missing = [p for p in mine if not completed(records.get(p.run_id))]
     _tell_plan(plan, mine, missing, records, waves, orders)
     if orders.plan_only or not mine:
         return EXIT_OK
-    training = Training(plan.study, mine, launch, orders)
+    training = Training(study, mine, launch, orders)
     uncosted = False
     try:
         if "cost" in waves:
@@ -61,8 +62,8 @@ def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -
         say(f"interrupted; the same command goes on: {training.counts()}")
         return EXIT_INTERRUPTED
     out = console()
-    out.print(report.summary_table(plan.study))
-    say(f"report: {report.build(plan.study)}")
+    out.print(report.summary_table(study))
+    say(f"report: {report.build(study)}")
     status = training.conclude() if "training" in waves else EXIT_OK
     return status or (EXIT_RUN_FAILED if uncosted else EXIT_OK)
 

@@ -7,6 +7,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
+from headcount.config import Orders
 from headcount.errors import RequestError
 
 Axes = dict[str, list[str]]
@@ -23,6 +24,9 @@ def points(
     replaces the axis of its key in all of them. `loader` knows the choices that a glob stands for."""
     parser = OverridesParser.create(config_loader=loader)
     given = axes(arguments, parser)
+    for order in Orders.model_fields:  # of the study as a whole, not of its points
+        if len(given.pop(order, [])) > 1:
+            raise RequestError(f"{order}: cannot be swept; valid: one value")
     for grid in grids or [{}]:
         lines = [f"{key}={value}" for key, value in {**params, **grid}.items()]
         joined = {**axes(lines, parser), **given}

@@ -55,7 +55,8 @@ class Training:
 
     def _open_points(self) -> tuple[list[Point], list[Point]]:
         """Points to launch now, and points that other live processes are at work on."""
-        due, elsewhere = [], []
+        due: list[Point] = []
+        elsewhere: list[Point] = []
         for point in self.points:
             record = self.study.record(point.run_id)
             status = record.status if record else None

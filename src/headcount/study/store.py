@@ -77,6 +77,10 @@ class Study:
             record.model_dump_json(by_alias=True, indent=1),
         )
 
+    def known(self) -> set[str]:
+        """The runs that have a folder: one look instead of one a run."""
+        return set(os.listdir(self.runs)) if self.runs.is_dir() else set()
+
     def records(self) -> Iterator[Record]:
         """Every run's record, in a stable order."""
         for path in sorted(self.runs.glob("*/record.json")):

@@ -27,8 +27,9 @@ def tell_left_out(plan: Plan) -> None:
 
 
 def tell_runs(points: Sequence[Point], records: Mapping[str, Record | None]) -> None:
-    """The points that become runs, in the order in which they start."""
-    table = Table("run", "layout", "seed", "steps", "parameters", "now", "overrides", box=None)
+    """The points that become runs, in the order in which they start, with what sets them apart."""
+    common = set.intersection(*(set(p.overrides) for p in points))
+    table = Table("run", "layout", "seed", "steps", "parameters", "now", "swept", box=None)
     for point in points[:LISTED]:
         record, config = records.get(point.run_id), point.config
         table.add_row(
@@ -38,7 +39,7 @@ def tell_runs(points: Sequence[Point], records: Mapping[str, Record | None]) -> 
             f"{config.trainer.max_steps:,}",
             f"{config.shape.n_params:,}",
             record.status if record else "to run",
-            " ".join(point.overrides),
+            " ".join(o for o in point.overrides if o not in common),
         )
     console().print(table, soft_wrap=True)
     if len(points) > LISTED:
