@@ -34,16 +34,19 @@ def points(
 
 
 def axes(lines: Sequence[str], parser: OverridesParser) -> Axes:
-    """The axes that overrides describe; RequestError for a key given twice, as Hydra would drop the
-    first of them without a word."""
+    """The axes that overrides describe.
+
+    Of a key given twice the last value holds, as everywhere in Hydra; but an axis is never lost so.
+    """
     found: Axes = {}
     for override in parser.parse_overrides(list(lines)):
         key = override.get_key_element().lstrip("+~")
-        if key in found:
-            raise RequestError(f"{key}: given twice; give one list, such as {key}=1,2")
-        found[key] = values(override)
-        if not found[key]:
+        meant = values(override)
+        if not meant:
             raise RequestError(f"{override.input_line}: no value; valid: at least one")
+        if key in found and max(len(meant), len(found[key])) > 1:
+            raise RequestError(f"{key}: given twice; give one list, such as {key}=1,2")
+        found[key] = meant
     return found
 
 
