@@ -102,9 +102,7 @@ def _take(folder: Path) -> Claim | None:
     if holder(folder) is not None:
         return None
     latest = _latest(folder)
-    ours = Claim(
-        folder / f".claim.{_number(latest) + 1 if latest else 1}", Owner.this_process()
-    )
+    ours = Claim(folder / f".claim.{_number(latest) + 1 if latest else 1}", Owner.this_process())
     try:
         descriptor = os.open(ours.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     except FileExistsError:

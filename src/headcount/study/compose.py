@@ -157,7 +157,11 @@ def _sections(plain: dict[str, Any]) -> dict[str, Section]:
     sections: dict[str, Section] = {}
     for key, field in Config.model_fields.items():
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, Section) and isinstance(plain.get(key), dict):
+        if (
+            isinstance(kind, type)
+            and issubclass(kind, Section)
+            and isinstance(plain.get(key), dict)
+        ):
             try:
                 sections[key] = kind.model_validate(plain[key])
             except ValidationError:

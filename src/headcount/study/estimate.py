@@ -70,7 +70,10 @@ def _speed(completed: Sequence[Record]) -> tuple[float, str]:
     """FLOP/s of one worker, and where the figure comes from."""
     timed = [r for r in completed if r.training.seconds > 0]
     if not timed:
-        return NOMINAL_FLOPS, f"taking {NOMINAL_FLOPS / 1e9:.0f} GFLOP/s: no run of the study tells yet"
+        return (
+            NOMINAL_FLOPS,
+            f"taking {NOMINAL_FLOPS / 1e9:.0f} GFLOP/s: no run of the study tells yet",
+        )
     flops = sum(train_flops(Config.model_validate(r.config)) for r in timed)
     plural = "s" if len(timed) > 1 else ""
     return flops / sum(r.training.seconds for r in timed), f"by {len(timed)} completed run{plural}"

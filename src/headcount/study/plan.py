@@ -86,11 +86,8 @@ def make_plan(
     plan = Plan()
     identify = run_id if "training" in waves else cost_id
     seen: dict[str, Point] = {}
-<<<<<<< HEAD
     asked: list[tuple[tuple[str, ...], str]] = []
-=======
     studies: set[tuple[str, str]] = set()
->>>>>>> main
     for request in requests:
         overrides = tuple(request)
         try:
@@ -98,13 +95,9 @@ def make_plan(
         except CombinationError as error:
             plan.skipped.append((overrides, str(error)))
             continue
-<<<<<<< HEAD
+        studies.add((config.paths.results, config.study))
         identity = identify(config)
         asked.append((overrides, identity))
-=======
-        studies.add((config.paths.results, config.study))
-        identity = run_id(config)
->>>>>>> main
         if identity in seen:
             plan.duplicates.append((overrides, f"same as {' '.join(seen[identity].overrides)}"))
             continue
@@ -112,14 +105,8 @@ def make_plan(
         seen[identity] = point = Point(overrides, config, own)
         plan.points.append(point)
     if not plan.points:
-<<<<<<< HEAD
         raise RequestError(plan.skipped[0][1] if plan.skipped else "the sweep has no points")
     if len(studies) > 1:
-=======
-        reason = plan.skipped[0][1] if plan.skipped else "the sweep has no points"
-        raise RequestError(reason)
-    if len(folders) > 1:
->>>>>>> main
         raise RequestError("study and paths.results cannot be swept: one sweep is one study")
     if "training" in waves:
         _refuse_idle_axes(asked)

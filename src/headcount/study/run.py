@@ -122,7 +122,9 @@ def _train_and_score(
 
     def still_ours() -> None:
         if not claim.holds():
-            raise InterruptedRunError("another process took the run over while this one stood still")
+            raise InterruptedRunError(
+                "another process took the run over while this one stood still"
+            )
 
     progress = RunProgress(folder, config.trainer.val_every_steps, still_ours, on_saved)
     trainer = pl.Trainer(
