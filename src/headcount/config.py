@@ -285,10 +285,16 @@ def _cross_check(config: Config) -> None:
             f"optim.warmup_steps={optim.warmup_steps} leaves no step to train at "
             f"trainer.max_steps={trainer.max_steps}; valid: 0 to {trainer.max_steps - 1}"
         )
-    if task.batch_size % trainer.accumulate_grad_batches:
+    if task.batch_size % (trainer.accumulate_grad_batches * trainer.devices):
         raise CombinationError(
-            f"trainer.accumulate_grad_batches={trainer.accumulate_grad_batches} does not divide "
+            f"trainer.accumulate_grad_batches={trainer.accumulate_grad_batches} times "
+            f"trainer.devices={trainer.devices} does not divide "
             f"task.batch_size={task.batch_size}; valid: a divisor of it"
+        )
+    if trainer.devices > 1 and trainer.strategy == "auto":
+        raise CombinationError(
+            f"trainer.devices={trainer.devices} with trainer.strategy=auto; valid: "
+            "trainer=ddp, or another strategy of Lightning's"
         )
     if model.tie_embeddings and task.n_inputs != task.n_outputs:
         raise CombinationError(

@@ -111,3 +111,27 @@ class ProcessesLauncher(StudyLauncher):
         from headcount.study.workers import run_in_processes
 
         return run_in_processes(points, stop, self.n_workers)
+
+
+class SlurmLauncher(StudyLauncher):
+    """Runs points as the jobs of a SLURM array."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def run(self, points: Sequence["Point"], stop: threading.Event) -> dict[str, str]:
+        from headcount.study.slurm import run_on_slurm
+
+        return run_on_slurm(points, stop, self.options)
+
+
+class RayLauncher(StudyLauncher):
+    """Runs points as tasks of a Ray cluster."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+
+    def run(self, points: Sequence["Point"], stop: threading.Event) -> dict[str, str]:
+        from headcount.study.ray import run_on_ray
+
+        return run_on_ray(points, stop, self.address)

@@ -32,7 +32,7 @@ class Estimate:
         return (
             f"{_count(self.tokens)} tokens, {low if low == high else f'{low} to {high}'} parameters, "
             f"at least {self.memory_bytes_at_least / 2**20:,.1f} MiB a run, "
-            f"about {_duration(self.worker_seconds)} of one worker ({self.basis})"
+            f"about {duration(self.worker_seconds)} of one worker ({self.basis})"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -86,7 +86,8 @@ def _count(number: int) -> str:
     return str(number)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A stretch of time in words, to one or two digits."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

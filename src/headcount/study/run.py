@@ -28,13 +28,9 @@ from headcount.study.store import TEMPORARY, Study, write_atomically
 from headcount.tasks import build_task
 from headcount.tracking.loggers import close_logger, open_logger
 from headcount.training.evaluation import evaluate
-from headcount.training.module import HeadcountData, HeadcountModule
-from headcount.training.progress import (
-    AtomicCheckpointIO,
-    DivergedError,
-    InterruptedRunError,
-    RunProgress,
-)
+from headcount.training.fit import fit
+from headcount.training.progress import DivergedError, InterruptedRunError, RunProgress
+from headcount.training.ranks import other_ranks
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +110,6 @@ def _train_and_score(
     torch.set_num_threads(config.trainer.threads)
     task = build_task(config)
     record.code["data_hash"] = task.data_hash
-    module = HeadcountModule(config, task)
 
     def on_saved(progress: RunProgress) -> None:
         note(record, progress)
@@ -127,31 +122,13 @@ def _train_and_score(
             )
 
     progress = RunProgress(folder, config.trainer.val_every_steps, still_ours, on_saved)
-    trainer = pl.Trainer(
-        max_steps=config.trainer.max_steps,
-        max_epochs=-1,
-        accumulate_grad_batches=config.trainer.accumulate_grad_batches,
-        gradient_clip_val=config.optim.grad_clip or None,
-        precision=config.trainer.precision,
-        accelerator=config.trainer.accelerator,
-        devices=config.trainer.devices,
-        strategy=config.trainer.strategy,
-        logger=loggers,
-        callbacks=[progress],
-        plugins=[AtomicCheckpointIO()],
-        default_root_dir=folder,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
-    resume = progress.last if progress.last.exists() else None
-    if resume:
-        step = torch.load(resume, weights_only=True)["global_step"]
+    if progress.last.exists():
+        step = torch.load(progress.last, weights_only=True)["global_step"]
         record.training.resumed_from.append(step)
         log.info("resuming from step %d", step)
     try:
-        trainer.fit(module, HeadcountData(config, task), ckpt_path=resume, weights_only=True)
+        with other_ranks(config, folder):
+            fit(config, task, progress, loggers)
     finally:
         note(record, progress)
     scored = evaluate(load_model(config, progress.best), task, "test")
