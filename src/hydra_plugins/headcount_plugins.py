@@ -52,6 +52,32 @@ class HeadcountSweeper(Sweeper):
         sys.exit(conduct(plan, self.run, self.waves, orders))
 
 
+class OptunaSweeper(HeadcountSweeper):
+    """Searches instead of sweeping: `params` and overrides span the space, Optuna proposes points."""
+
+    def __init__(
+        self, params: DictConfig, objectives: Any, n_trials: int, batch_size: int, seed: int
+    ) -> None:
+        super().__init__(params, OmegaConf.create([]), ["cost", "training"])
+        self.settings = {
+            "objectives": OmegaConf.to_container(objectives),
+            "n_trials": n_trials,
+            "batch_size": batch_size,
+            "seed": seed,
+        }
+
+    def sweep(self, arguments: list[str]) -> None:
+        from headcount.hydra_app import orders_of
+        from headcount.study.compose import Composer
+        from headcount.study.search import Search, Settings, Space
+
+        assert self.config is not None  # from `setup` on
+        space = Space.of(arguments, self.params, self.loader)
+        compose = Composer(self.loader, self.config)
+        settings = Settings(**self.settings)  # type: ignore[arg-type]
+        sys.exit(Search(space, settings, compose, self.run, orders_of(self.config)).run())
+
+
 class StudyLauncher(Launcher):
     """Runs points of a plan somewhere. They are resolved already, so nothing is composed again."""
 

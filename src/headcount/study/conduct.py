@@ -26,6 +26,7 @@ from headcount.study.rounds import (
     Training,
     completed,
 )
+from headcount.study.store import Study
 from headcount.study.tell import say, tell_left_out, tell_runs
 from headcount.study.watch import Watch, console
 
@@ -54,25 +55,29 @@ def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -
     uncosted = False
     try:
         if "cost" in waves:
-            uncosted = not _measure(plan, mine)
+            uncosted = not measured(study, mine)
         if "training" in waves and missing:
             training.run()
     except KeyboardInterrupt:
         training.mark_abandoned("interrupted")
         say(f"interrupted; the same command goes on: {training.counts()}")
         return EXIT_INTERRUPTED
-    out = console()
-    out.print(report.summary_table(study))
-    say(f"report: {report.build(study)}")
+    finish(study)
     status = training.conclude() if "training" in waves else EXIT_OK
     return status or (EXIT_RUN_FAILED if uncosted else EXIT_OK)
 
 
-def _measure(plan: Plan, points: Sequence[Point]) -> bool:
+def finish(study: Study) -> None:
+    """What came out: the table and the report."""
+    console().print(report.summary_table(study))
+    say(f"report: {report.build(study)}")
+
+
+def measured(study: Study, points: Sequence[Point]) -> bool:
     """The cost wave; False, said in one line, where measuring failed: quality does not hang on it."""
     try:
         with Watch("measuring costs") as watch:
-            cost_wave(plan.study, [p.config for p in points], watch.update)
+            cost_wave(study, [p.config for p in points], watch.update)
     except HeadcountError as error:
         say(f"no costs: {error}")
         return False
