@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test lint format coverage clean
+.PHONY: help setup sweep test test-slow lint format coverage clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ sweep: $(STAMP) ## Run the default study and print its table and its report's pa
 
 test: $(STAMP) ## Run the tests, with coverage of src/
 	$(BIN)/pytest --cov --cov-report=term:skip-covered --durations=10
+
+test-slow: $(STAMP) ## Run the proofs that take minutes: kills, SLURM, Ray
+	$(BIN)/pytest -m slow --durations=10
 
 lint: $(STAMP) ## Check style and types
 	$(BIN)/ruff format --check .

@@ -106,7 +106,7 @@ def account(
 
 @app.command()
 def status(study: StudyName, results: Results = Path("results")) -> None:
-    """Show how far a study is: every run that is not complete, and why.
+    """Show how far a study is: every run that is not complete, and why. Live on a terminal.
 
     Example:
 
@@ -251,6 +251,25 @@ def dashboard(
         return
     for name, url in room.save(found, project, entity).items():
         print(f"{name}: {url}")
+
+
+RunName = Annotated[str, typer.Argument(help="A run's folder, or its id in a study.")]
+
+
+@app.command()
+def replay(run: RunName, results: Results = Path("results")) -> None:
+    """Run a completed run again from its record alone, and compare every figure, bit for bit.
+
+    Ends with status 0 where all are the same, with 1 where one differs.
+
+    Example:
+
+        headcount replay results/head_count/runs/0a1b2c3d4e5f
+    """
+    from headcount.study.replay import find_run
+    from headcount.study.replay import replay as replay_run
+
+    sys.exit(replay_run(find_run(run, results)))
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from headcount.controls import Dial, Matched, Quantity
-from headcount.errors import LayoutError, RequestError
+from headcount.errors import CombinationError, LayoutError, RequestError
 from headcount.layout import HeadLayout
 from headcount.resolve import matched, resolved
 from headcount.shape import Bias, DType, MLPKind, ModelShape, Norm, Position, torch_mha_lacks
@@ -239,6 +239,20 @@ class Paths(Section):
     results: str
 
 
+class Orders(Section):
+    """How a study is carried out. No part of any run: its keys stand at the top of `conf/`, beside
+    the run's own."""
+
+    plan_only: bool
+    """Tell what would run, write plan.json, and run nothing."""
+    shard: Annotated[str, StringConstraints(pattern=r"^[1-9]\d*/[1-9]\d*$")] | None
+    """`2/8`: the second of eight parts of the plan, for hosts that share no coordinator."""
+    retries: Annotated[int, Field(ge=0)]
+    """How often a failed run is tried again before the command ends."""
+    fail_fast: bool
+    """Start no further run once one has failed."""
+
+
 class Config(Section):
     """A whole request for one run, resolved."""
 
@@ -308,6 +322,19 @@ def parse(raw: dict[str, Any]) -> Config:
     return config
 
 
+def parse_orders(raw: dict[str, Any]) -> Orders:
+    """Validate what a composed configuration says of carrying out a study; RequestError if wrong."""
+    try:
+        orders = Orders.model_validate({key: raw.get(key) for key in Orders.model_fields})
+    except ValidationError as error:
+        raise RequestError(_one_line(error)) from None
+    if orders.shard is not None:
+        part, parts = map(int, orders.shard.split("/"))
+        if part > parts:
+            raise RequestError(f"shard={orders.shard}: valid: 1/{parts} to {parts}/{parts}")
+    return orders
+
+
 def _cross_check(config: Config) -> None:
     """Every check that looks at more than one field, in one place."""
     model, task, trainer, optim = config.model, config.task, config.trainer, config.optim
@@ -316,32 +343,38 @@ def _cross_check(config: Config) -> None:
     if lacks:
         raise LayoutError(lacks)
     if model.attention_dropout and model.backend == "flex":
-        raise RequestError(
+        raise CombinationError(
             f"model.attention_dropout={model.attention_dropout} with model.backend=flex, which has "
             "none; valid: 0, or backend sdpa or eager"
         )
     if model.vocab_size is not None and model.vocab_size < max(task.n_inputs, task.n_outputs):
-        raise RequestError(
+        raise CombinationError(
             f"model.vocab_size={model.vocab_size}: task={task.name} has "
             f"{max(task.n_inputs, task.n_outputs)} symbols; valid: at least as many, or null"
         )
     if model.position == "learned" and model.max_len is not None and model.max_len < task.seq_len:
-        raise RequestError(
+        raise CombinationError(
             f"model.max_len={model.max_len} is shorter than task.seq_len={task.seq_len}; "
             f"valid: at least {task.seq_len}, or null"
         )
     if optim.warmup_steps >= trainer.max_steps:
-        raise RequestError(
+        raise CombinationError(
             f"optim.warmup_steps={optim.warmup_steps} leaves no step to train at "
             f"trainer.max_steps={trainer.max_steps}; valid: 0 to {trainer.max_steps - 1}"
         )
-    if task.batch_size % trainer.accumulate_grad_batches:
-        raise RequestError(
-            f"trainer.accumulate_grad_batches={trainer.accumulate_grad_batches} does not divide "
+    if task.batch_size % (trainer.accumulate_grad_batches * trainer.devices):
+        raise CombinationError(
+            f"trainer.accumulate_grad_batches={trainer.accumulate_grad_batches} times "
+            f"trainer.devices={trainer.devices} does not divide "
             f"task.batch_size={task.batch_size}; valid: a divisor of it"
         )
+    if trainer.devices > 1 and trainer.strategy == "auto":
+        raise CombinationError(
+            f"trainer.devices={trainer.devices} with trainer.strategy=auto; valid: "
+            "trainer=ddp, or another strategy of Lightning's"
+        )
     if model.tie_embeddings and task.n_inputs != task.n_outputs:
-        raise RequestError(
+        raise CombinationError(
             "model.tie_embeddings=true: the task's inputs and outputs differ in size"
         )
 
@@ -380,7 +413,7 @@ def known_keys(section: str, branch: str | None = None) -> list[str]:
     """The keys valid in a section, as the typed configuration has them; of a section that is one of
     several (a task, a control), those of the one named `branch`, or of all."""
     if not section:
-        return sorted(Config.model_fields)
+        return sorted({*Config.model_fields, *Orders.model_fields})
     if section in UNIONS:
         branches = get_args(get_args(UNIONS[section])[0])
         return sorted({f for b in branches if branch in (None, _tag(b)) for f in b.model_fields})

@@ -12,8 +12,13 @@ class RequestError(HeadcountError):
     """The request was wrong: it names the key, the value and what would be valid; exit status 2."""
 
 
-class LayoutError(RequestError):
-    """A layout that cannot be built; a sweep skips such a point, a single run refuses it."""
+class CombinationError(RequestError):
+    """Values that are valid each and do not go together; a sweep skips such a point, a single run
+    refuses it."""
+
+
+class LayoutError(CombinationError):
+    """A layout that cannot be built."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -4,20 +4,24 @@ line."""
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from headcount.config import Config, parse, unknown_key
-from headcount.errors import LayoutError, RequestError, did_you_mean
+from headcount.config import Config, Orders, parse, parse_orders, unknown_key
+from headcount.errors import CombinationError, HeadcountError, did_you_mean
+from headcount.study.compose import run_part
 from headcount.tracking import agent
+
+if TYPE_CHECKING:
+    from headcount.study.plan import Point
 
 CONF = Path(__file__).parent / "conf"
 
@@ -31,12 +35,9 @@ def run(task: Callable[[DictConfig], Any], arguments: Sequence[str], program: st
     hydra.main(version_base=VERSION_BASE, config_path=str(CONF), config_name="config")(task)()
 
 
-def train(cfg: DictConfig) -> str | None:
-    """The main job. One run alone is a study of one; under multirun this is one job of the sweep."""
-    if HydraConfig.get().mode == RunMode.MULTIRUN:
-        return _train_one(cfg)
+def train(cfg: DictConfig) -> None:
+    """One run alone: a study of one. Under multirun the sweeper conducts, and no job comes here."""
     _conduct_alone(cfg, ["cost", "training"])
-    return None
 
 
 def measure(cfg: DictConfig) -> None:
@@ -44,38 +45,22 @@ def measure(cfg: DictConfig) -> None:
     _conduct_alone(cfg, ["cost"])
 
 
-def _train_one(cfg: DictConfig) -> str:
-    from headcount.study.run import execute
-
-    record = execute(parse(_plain(cfg)))
-    if record.status == "interrupted":
-        raise KeyboardInterrupt
-    return record.status
-
-
 def _conduct_alone(cfg: DictConfig, waves: Sequence[str]) -> None:
     """Conduct a study of one point in this process; ends with its exit status."""
     try:
         from headcount.study.conduct import conduct
-        from headcount.study.plan import Point, make_plan
+        from headcount.study.plan import make_plan
 
-        config = parse(_plain(cfg))
-        plan = make_plan([HydraConfig.get().overrides.task], lambda point: config)
-
-        def launch(points: Sequence[Point]) -> None:
-            from headcount.study.run import execute
-
-            for point in points:
-                execute(point.config)
-
+        config, orders = parse(run_part(cfg, resolve=True)), orders_of(cfg)
+        plan = make_plan([HydraConfig.get().overrides.task], lambda point: config, waves)
         earlier = plan.study.record(plan.points[0].run_id)
-        status = conduct(plan, launch, waves)
+        status = conduct(plan, _launch_here, waves, orders)
         if agent.is_running():
             if earlier and earlier.status == "completed":
                 agent.record_completed(earlier, plan.study.run_folder(earlier.run_id))
             status = agent.exit_status(status)
-    except RequestError as error:
-        if agent.is_running() and isinstance(error, LayoutError):
+    except HeadcountError as error:
+        if agent.is_running() and isinstance(error, CombinationError):
             agent.record_invalid(str(error))
             tell(error)
             raise SystemExit(0) from None
@@ -84,24 +69,22 @@ def _conduct_alone(cfg: DictConfig, waves: Sequence[str]) -> None:
     sys.exit(status)
 
 
+def _launch_here(points: Sequence["Point"], stop: threading.Event) -> dict[str, str]:
+    from headcount.study.run import run_in_process  # brings torch
+
+    return run_in_process(points, stop)
+
+
 def compose(overrides: Sequence[str]) -> Config:
     """The configuration of `conf/` with these overrides."""
     with hydra.initialize_config_dir(version_base=VERSION_BASE, config_dir=str(CONF)):
-        return parse(_plain(hydra.compose("config", overrides=list(overrides))))
+        cfg = hydra.compose("config", overrides=list(overrides))
+        return parse(run_part(cfg, resolve=True))
 
 
-def compose_point(loader: Any, base: DictConfig, overrides: Sequence[str]) -> Config:
-    """The configuration of one point of a sweep."""
-    cfg = loader.load_sweep_config(base, list(overrides))
-    OmegaConf.set_struct(cfg, False)
-    del cfg["hydra"]
-    return parse(_plain(cfg))
-
-
-def _plain(cfg: DictConfig) -> dict[str, Any]:
-    container = OmegaConf.to_container(cfg, resolve=True)
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items() if key != "experiment"}
+def orders_of(cfg: DictConfig) -> Orders:
+    """How the study is to be carried out, as a composed configuration says it."""
+    return parse_orders({key: cfg.get(key) for key in Orders.model_fields})
 
 
 def tell(error: Exception) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headcount.controls import KEY, Matched, match, measure
-from headcount.errors import LayoutError, RequestError
+from headcount.errors import CombinationError, LayoutError
 from headcount.layout import HeadLayout
 from headcount.shape import ModelShape
 
@@ -77,9 +77,9 @@ def reference_shape(config: "Config", matching: "Matching") -> ModelShape:
 
 
 def _with_d_head(model: "Model", d_head: int) -> "Model":
-    """The model with the control's width of heads. Raises RequestError for another in the request."""
+    """The model with the control's width of heads. Raises CombinationError for another in the request."""
     if model.d_head not in (None, d_head):
-        raise RequestError(
+        raise CombinationError(
             f"model.d_head={model.d_head} with control=fixed_d_head control.d_head={d_head}; "
             "give one of them"
         )
@@ -145,5 +145,5 @@ def _n_kv_heads(model: "Model", solved: bool) -> int | None:
             )
         return 1
     if model.attention == "gqa" and n_kv_heads is None and not solved:
-        raise RequestError("attention=gqa: give model.kv_group_size or model.n_kv_heads")
+        raise CombinationError("attention=gqa: give model.kv_group_size or model.n_kv_heads")
     return n_kv_heads

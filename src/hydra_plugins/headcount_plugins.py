@@ -1,19 +1,21 @@
-"""Hydra's two extension points that Headcount fills: the sweeper that conducts a study, and the
-launcher that runs jobs in worker processes. Hydra imports this file at every start, so what is heavy
-is imported where it is used."""
+"""Hydra's two extension points that Headcount fills: sweepers that conduct a study, and launchers
+that run it. Hydra imports this file at every start, so what is heavy is imported where it is used."""
 
-import itertools
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+import threading
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+
+if TYPE_CHECKING:
+    from headcount.study.plan import Point
 
 
 class HeadcountSweeper(Sweeper):
@@ -31,94 +33,131 @@ class HeadcountSweeper(Sweeper):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        from hydra.core.plugins import Plugins
-
         self.config = config
-        self.hydra_context = hydra_context
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
+        self.loader = hydra_context.config_loader
+        self.launcher = study_launcher(hydra_context, task_function, config)
+        self.run = self.launcher.run
 
     def sweep(self, arguments: list[str]) -> None:
-        from headcount.hydra_app import compose_point
+        from headcount.hydra_app import orders_of
+        from headcount.study import grid
+        from headcount.study.compose import Composer
         from headcount.study.conduct import conduct
-        from headcount.study.plan import Point, make_plan
+        from headcount.study.plan import make_plan
 
-        config, context, launcher = self.config, self.hydra_context, self.launcher
-        assert config is not None  # all three are there from `setup` on
-        assert context is not None
-        assert launcher is not None
-        plan = make_plan(
-            self.requests(arguments),
-            lambda point: compose_point(context.config_loader, config, point),
-        )
-
-        def launch(points: Sequence[Point]) -> None:
-            launcher.launch([list(p.overrides) for p in points], initial_job_idx=0)
-
-        sys.exit(conduct(plan, launch, self.waves))
-
-    def requests(self, arguments: list[str]) -> Iterator[tuple[str, ...]]:
-        """Every point asked for, as the overrides that ask for it."""
-        given = _axes(arguments)
-        for grid in self.grids or [{}]:
-            lines = [f"{key}={value}" for key, value in {**self.params, **grid}.items()]
-            axes = {**_axes(lines), **given}
-            yield from itertools.product(*axes.values())
+        assert self.config is not None  # from `setup` on
+        orders = orders_of(self.config)
+        points = grid.points(arguments, self.params, self.grids, self.loader)
+        plan = make_plan(points, Composer(self.loader, self.config), self.waves)
+        sys.exit(conduct(plan, self.run, self.waves, orders))
 
 
-def _axes(lines: Sequence[str]) -> dict[str, list[str]]:
-    """For each key the overrides that its values stand for: one where it is not swept.
+class OptunaSweeper(HeadcountSweeper):
+    """Searches instead of sweeping: `params` and overrides span the space, Optuna proposes points."""
 
-    Of a key given twice the last value holds, as everywhere in Hydra; but an axis is never lost so.
-    """
-    axes: dict[str, list[str]] = {}
-    for override in OverridesParser.create().parse_overrides(list(lines)):
-        key, values = override.get_key_element(), _values(override)
-        if key in axes and max(len(values), len(axes[key])) > 1:
-            from headcount.errors import RequestError
+    def __init__(
+        self, params: DictConfig, objectives: Any, n_trials: int, batch_size: int, seed: int
+    ) -> None:
+        super().__init__(params, OmegaConf.create([]), ["cost", "training"])
+        self.settings = {
+            "objectives": OmegaConf.to_container(objectives),
+            "n_trials": n_trials,
+            "batch_size": batch_size,
+            "seed": seed,
+        }
 
-            raise RequestError(f"{key}: given twice; give one list, such as {key}=1,2")
-        axes[key] = values
-    return axes
+    def sweep(self, arguments: list[str]) -> None:
+        from headcount.hydra_app import orders_of
+        from headcount.study.compose import Composer
+        from headcount.study.search import Search, Settings, Space
+
+        assert self.config is not None  # from `setup` on
+        space = Space.of(arguments, self.params, self.loader)
+        compose = Composer(self.loader, self.config)
+        settings = Settings(**self.settings)  # type: ignore[arg-type]
+        sys.exit(Search(space, settings, compose, self.run, orders_of(self.config)).run())
 
 
-def _values(override: Override) -> list[str]:
-    key = override.get_key_element()
-    if override.is_sweep_override():
-        return [f"{key}={value}" for value in override.sweep_string_iterator()]
-    if override.is_delete() and override.value() is None:
-        return [key]
-    return [f"{key}={override.get_value_element_as_str()}"]
-
-
-class ProcessesLauncher(Launcher):
-    """Runs jobs in worker processes side by side; a worker that dies takes one job with it."""
-
-    def __init__(self, n_workers: int | None) -> None:
-        self.n_workers = n_workers
+class StudyLauncher(Launcher):
+    """Runs points of a plan somewhere. They are resolved already, so nothing is composed again."""
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        self.hydra_context = hydra_context
-        self.task_function = task_function
         self.config = config
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        from headcount.study.workers import run_jobs
+        from headcount.errors import RequestError
 
-        load = self.hydra_context.config_loader.load_sweep_config
-        configs = [load(self.config, list(overrides)) for overrides in job_overrides]
-        for index, config in enumerate(configs):
-            with_number(config, initial_job_idx + index)
-        return run_jobs(self.task_function, configs, job_overrides, self.n_workers)
+        raise RequestError(
+            "hydra/sweeper: headcount's launchers run studies; valid: headcount, optuna"
+        )
+
+    @abstractmethod
+    def run(self, points: Sequence["Point"], stop: threading.Event) -> dict[str, str]:
+        """Run points and return when each has ended; start none once `stop` is set. Returns, by run
+        id, why one ended that could not write it into its record."""
 
 
-def with_number(config: DictConfig, number: int) -> None:
-    OmegaConf.set_struct(config, False)
-    config.hydra.job.num = number
-    config.hydra.job.id = str(number)
-    OmegaConf.set_struct(config, True)
+def study_launcher(
+    hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+) -> StudyLauncher:
+    """The launcher that the configuration chose; RequestError if it is none of ours."""
+    launcher = Plugins.instance().instantiate_launcher(
+        hydra_context=hydra_context, task_function=task_function, config=config
+    )
+    if isinstance(launcher, StudyLauncher):
+        return launcher
+    from headcount.errors import RequestError
+
+    chosen = config.hydra.runtime.choices["hydra/launcher"]
+    raise RequestError(
+        f"hydra/launcher={chosen}: cannot run a study; valid: in_process, processes, slurm, ray"
+    )
+
+
+class InProcessLauncher(StudyLauncher):
+    """Runs points one after another in this process."""
+
+    def run(self, points: Sequence["Point"], stop: threading.Event) -> dict[str, str]:
+        from headcount.study.run import run_in_process
+
+        return run_in_process(points, stop)
+
+
+class ProcessesLauncher(StudyLauncher):
+    """Runs points in worker processes side by side; a worker that dies takes one run with it."""
+
+    def __init__(self, n_workers: int | None) -> None:
+        self.n_workers = n_workers
+
+    def run(self, points: Sequence["Point"], stop: threading.Event) -> dict[str, str]:
+        from headcount.study.workers import run_in_processes
+
+        return run_in_processes(points, stop, self.n_workers)
+
+
+class SlurmLauncher(StudyLauncher):
+    """Runs points as the jobs of a SLURM array."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def run(self, points: Sequence["Point"], stop: threading.Event) -> dict[str, str]:
+        from headcount.study.slurm import run_on_slurm
+
+        return run_on_slurm(points, stop, self.options)
+
+
+class RayLauncher(StudyLauncher):
+    """Runs points as tasks of a Ray cluster."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+
+    def run(self, points: Sequence["Point"], stop: threading.Event) -> dict[str, str]:
+        from headcount.study.ray import run_on_ray
+
+        return run_on_ray(points, stop, self.address)

@@ -6,106 +6,121 @@ The cost wave has the host to itself; only afterwards may the training wave run 
 No torch here: the processes that measure and train bring it.
 """
 
-from collections.abc import Callable, Sequence
-
-from rich.console import Console
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 from headcount.analysis import report
+from headcount.config import Orders
+from headcount.errors import HeadcountError
 from headcount.measure.wave import cost_wave
+from headcount.study.estimate import estimate
 from headcount.study.plan import Plan, Point
-from headcount.study.records import Failure, Record
-from headcount.study.watch import Watch, console, watch_runs
+from headcount.study.records import Record
+from headcount.study.rounds import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_RUN_FAILED,
+    Launch,
+    Training,
+    completed,
+)
+from headcount.study.store import Study
+from headcount.study.tell import say, tell_left_out, tell_runs
+from headcount.study.watch import Watch, console
 
-EXIT_OK, EXIT_RUN_FAILED, EXIT_REQUEST_WRONG, EXIT_INTERRUPTED = 0, 1, 2, 130
 
-Launch = Callable[[Sequence[Point]], None]
-"""Runs points and returns when each has ended; what became of them stands in their records."""
-
-
-def conduct(plan: Plan, launch: Launch, waves: Sequence[str]) -> int:
+def conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -> int:
     """Carry out a plan, the waves of it that are named; return the exit status."""
-    study, out = plan.study, console()
-    missing = [p for p in plan.points if not _completed(study.record(p.run_id))]
-    _tell_plan(plan, missing, waves, out)
-    plan.save()
-    if "cost" in waves:
-        with Watch("measuring costs") as watch:
-            cost_wave(study, [p.config for p in plan.points], watch.update)
-    if "training" in waves and missing:
-        try:
-            with watch_runs(study, missing):
-                launch(missing)
-        except KeyboardInterrupt:
-            _mark_abandoned(plan, "interrupted")
-            out.print(f"interrupted; the same command goes on: {_counts(plan)}", soft_wrap=True)
-            return EXIT_INTERRUPTED
-        _mark_abandoned(plan, "failed")
-    out.print(report.summary_table(study))
-    out.print(f"report: {report.build(study)}", soft_wrap=True)
-    return _conclude(plan, out) if "training" in waves else EXIT_OK
+    try:
+        with terminated_like_interrupted():
+            return _conduct(plan, launch, waves, orders)
+    except OSError as error:
+        where = error.filename or plan.study.folder
+        raise HeadcountError(
+            f"{where}: {error.strerror or error}; everything written before is kept"
+        ) from error
 
 
-def _completed(record: Record | None) -> bool:
-    return record is not None and record.status == "completed"
-
-
-def _tell_plan(plan: Plan, missing: list[Point], waves: Sequence[str], out: Console) -> None:
-    """The request in numbers, before anything runs; what was left out, and why."""
-    steps = sum(p.config.trainer.max_steps for p in missing)
-    done = len(plan.points) - len(missing)
-    line = f"study {plan.study.folder}: {len(plan.points)} runs planned"
-    if "training" in waves:
-        line += f", {done} complete, {len(missing)} to run ({steps:,} steps)"
-    out.print(line, soft_wrap=True, highlight=False)
-    for name, dropped in (("skipped", plan.skipped), ("duplicate", plan.duplicates)):
-        for overrides, reason in dropped:
-            out.print(
-                f"  {name}: {' '.join(overrides)}: {reason}",
-                soft_wrap=True,
-                highlight=False,
-                markup=False,
-            )
-
-
-def _mark_abandoned(plan: Plan, status: str) -> None:
-    """A record still `running` whose process is gone was ended from outside: say so."""
-    study = plan.study
-    for point in plan.points:
-        record = study.record(point.run_id)
-        if record is None or record.status != "running":
-            continue
-        with study.claim(point.run_id) as ours:
-            if ours:
-                record.status = status  # type: ignore[assignment]
-                message = "the run's process ended without a word (killed, or out of memory)"
-                record.error = Failure(type="ProcessDied", message=message, traceback=message)
-                study.write_record(record)
-
-
-def _counts(plan: Plan) -> str:
-    counts: dict[str, int] = {}
-    for point in plan.points:
-        record = plan.study.record(point.run_id)
-        status = record.status if record else "not started"
-        counts[status] = counts.get(status, 0) + 1
-    return ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
-
-
-def _conclude(plan: Plan, out: Console) -> int:
-    """Name every run that did not complete; the exit status says whether there was one."""
-    study = plan.study
-    records = [study.record(p.run_id) for p in plan.points]
-    for point, record in zip(plan.points, records, strict=True):
-        if _completed(record):
-            continue
-        status = record.status if record else "not started"
-        reason = record.error.message if record and record.error else "no record"
-        out.print(
-            f"{status}: {' '.join(point.overrides)} ({point.run_id}): {reason}",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,
-        )
-    if any(r is not None and r.status == "interrupted" for r in records):
+def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -> int:
+    mine = plan.shard(orders.shard)
+    study, known = plan.study, plan.study.known()
+    records = {p.run_id: study.record(p.run_id) for p in plan.points if p.run_id in known}
+    missing = [p for p in mine if not completed(records.get(p.run_id))]
+    _tell_plan(plan, mine, missing, records, waves, orders)
+    if orders.plan_only or not mine:
+        return EXIT_OK
+    training = Training(study, mine, launch, orders)
+    uncosted = False
+    try:
+        if "cost" in waves:
+            uncosted = not measured(study, mine)
+        if "training" in waves and missing:
+            training.run()
+    except KeyboardInterrupt:
+        training.mark_abandoned("interrupted")
+        say(f"interrupted; the same command goes on: {training.counts()}")
         return EXIT_INTERRUPTED
-    return EXIT_OK if all(map(_completed, records)) else EXIT_RUN_FAILED
+    finish(study)
+    status = training.conclude() if "training" in waves else EXIT_OK
+    return status or (EXIT_RUN_FAILED if uncosted else EXIT_OK)
+
+
+def finish(study: Study) -> None:
+    """What came out: the table and the report."""
+    console().print(report.summary_table(study))
+    say(f"report: {report.build(study)}")
+
+
+def measured(study: Study, points: Sequence[Point]) -> bool:
+    """The cost wave; False, said in one line, where measuring failed: quality does not hang on it."""
+    try:
+        with Watch("measuring costs") as watch:
+            cost_wave(study, [p.config for p in points], watch.update)
+    except HeadcountError as error:
+        say(f"no costs: {error}")
+        return False
+    return True
+
+
+def _tell_plan(
+    plan: Plan,
+    mine: Sequence[Point],
+    missing: Sequence[Point],
+    records: dict[str, Record | None],
+    waves: Sequence[str],
+    orders: Orders,
+) -> None:
+    """The request in numbers, before anything runs; what was left out, and why; and plan.json."""
+    line = f"study {plan.study.folder}: {len(plan.points)} runs planned"
+    if orders.shard:
+        line += f", {len(mine)} of them in shard {orders.shard}"
+    if "training" in waves:
+        steps = sum(p.config.trainer.max_steps for p in missing)
+        line += f", {len(mine) - len(missing)} complete, {len(missing)} to run ({steps:,} steps)"
+    say(line)
+    tell_left_out(plan)
+    if "training" not in waves:
+        return
+    done = [r for r in records.values() if r is not None and completed(r)]
+    taking = estimate([p.config for p in missing], done)
+    if missing:
+        say(f"  to run: {taking.line()}")
+    if orders.plan_only:
+        tell_runs(mine, records)
+    plan.save(taking)
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Within the block SIGTERM, too, is a KeyboardInterrupt: schedulers end jobs with it."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

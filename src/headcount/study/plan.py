@@ -1,14 +1,24 @@
 """The plan: which points of a request become runs, and why the others do not."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from headcount.config import Config
-from headcount.errors import LayoutError, RequestError
+from headcount.errors import CombinationError, RequestError
+from headcount.measure.protocol import cost_id
+from headcount.study.estimate import Estimate, train_flops
 from headcount.study.identity import run_id
 from headcount.study.store import Study, write_atomically
+
+WAVES = ("cost", "training")
+
+LAYOUT_KEYS = {"attention", "control"} | {
+    f"model.{key}" for key in ("attention", "n_heads", "n_kv_heads", "kv_group_size", "d_head")
+}
+"""Several of these name the same layout; a sweep over them may meet it twice, which is a duplicate.
+Any other axis along which nothing changes is a mistake."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,9 @@ class Point:
 
 @dataclass
 class Plan:
-    """What a request comes to. `skipped` pairs a point's overrides with the reason."""
+    """What a request comes to, dearest run first, so that the last worker is not left with it and
+    what does not fit fails early. `skipped` and `duplicates` pair a point's overrides with the
+    reason."""
 
     points: list[Point] = field(default_factory=list)
     skipped: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
@@ -32,63 +44,93 @@ class Plan:
     def study(self) -> Study:
         return Study.of(self.points[0].config)
 
-    @property
-    def tokens(self) -> int:
-        return sum(
-            p.config.trainer.max_steps * p.config.task.batch_size * p.config.task.seq_len
-            for p in self.points
-        )
+    def shard(self, shard: str | None) -> list[Point]:
+        """The points of one part of several, `2/8`: every eighth from the second, so that each part
+        costs about the same."""
+        if shard is None:
+            return self.points
+        part, parts = map(int, shard.split("/"))
+        return self.points[part - 1 :: parts]
 
-    def save(self) -> None:
+    def save(self, estimate: Estimate) -> None:
         """Write plan.json; it names every point, so that `status` can tell what is missing."""
-        import json
-
-        self.study.folder.mkdir(parents=True, exist_ok=True)
         document: dict[str, Any] = {
             "study": self.study.name,
+            "estimate": estimate.as_dict(),
             "points": [
                 {
                     "run_id": p.run_id,
                     "layout": p.config.layout.label,
                     "seed": p.config.seed,
                     "steps": p.config.trainer.max_steps,
-                    "overrides": list(p.overrides),
+                    "overrides": p.overrides,
                 }
                 for p in self.points
             ],
-            "skipped": [{"overrides": list(o), "reason": r} for o, r in self.skipped],
-            "duplicates": [{"overrides": list(o), "reason": r} for o, r in self.duplicates],
+            "skipped": [{"overrides": o, "reason": r} for o, r in self.skipped],
+            "duplicates": [{"overrides": o, "reason": r} for o, r in self.duplicates],
         }
         write_atomically(self.study.plan_path, json.dumps(document, indent=1))
 
 
 def make_plan(
-    requests: Iterable[Sequence[str]], compose: Callable[[Sequence[str]], Config]
+    requests: Iterable[Sequence[str]],
+    compose: Callable[[Sequence[str]], Config],
+    waves: Sequence[str] = WAVES,
 ) -> Plan:
-    """Compose every request; drop layouts that cannot exist and points that are the same run.
+    """Compose every request; drop combinations that cannot exist and points that are the same run
+    (where nothing is trained: that cost the same).
 
     Raises RequestError where a request is wrong in itself, or where nothing is left to run.
     """
     plan = Plan()
+    identify = run_id if "training" in waves else cost_id
     seen: dict[str, Point] = {}
-    folders: set[Path] = set()
+    asked: list[tuple[tuple[str, ...], str]] = []
+    studies: set[tuple[str, str]] = set()
     for request in requests:
         overrides = tuple(request)
         try:
             config = compose(overrides)
-        except LayoutError as error:
+        except CombinationError as error:
             plan.skipped.append((overrides, str(error)))
             continue
-        folders.add(Study.of(config).folder)
-        identity = run_id(config)
+        studies.add((config.paths.results, config.study))
+        identity = identify(config)
+        asked.append((overrides, identity))
         if identity in seen:
             plan.duplicates.append((overrides, f"same as {' '.join(seen[identity].overrides)}"))
             continue
-        seen[identity] = point = Point(overrides, config, identity)
+        own = identity if identify is run_id else run_id(config)
+        seen[identity] = point = Point(overrides, config, own)
         plan.points.append(point)
     if not plan.points:
-        reason = plan.skipped[0][1] if plan.skipped else "the sweep has no points"
-        raise RequestError(reason)
-    if len(folders) > 1:
+        raise RequestError(plan.skipped[0][1] if plan.skipped else "the sweep has no points")
+    if len(studies) > 1:
         raise RequestError("study and paths.results cannot be swept: one sweep is one study")
+    if "training" in waves:
+        _refuse_idle_axes(asked)
+    plan.points.sort(key=lambda p: train_flops(p.config), reverse=True)
     return plan
+
+
+def _refuse_idle_axes(asked: Sequence[tuple[tuple[str, ...], str]]) -> None:
+    """Raise RequestError for an axis whose values never make another run, all else equal: whoever
+    sweeps it would read a finding from identical models."""
+    keys = {o: o.partition("=")[0].lstrip("+~") for overrides, _ in asked for o in overrides}
+    values: dict[str, set[str]] = {}
+    for override, key in keys.items():
+        values.setdefault(key, set()).add(override)
+    for key in (k for k, v in values.items() if len(v) > 1 and k not in LAYOUT_KEYS):
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for overrides, identity in asked:
+            rest = tuple(o for o in overrides if keys[o] != key)
+            if len(rest) < len(overrides):
+                alike.setdefault(rest, []).append(identity)
+        compared = [ids for ids in alike.values() if len(ids) > 1]
+        if compared and all(len(set(ids)) == 1 for ids in compared):
+            swept = ",".join(sorted(o.partition("=")[2] for o in values[key]))
+            raise RequestError(
+                f"{key}={swept}: the axis changes no run: all its values give the same model and "
+                "training; leave it out of the sweep, or sweep a key that is read"
+            )

@@ -4,9 +4,10 @@ import logging
 import os
 import platform
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,51 +20,73 @@ from headcount.measure.protocol import cost_id
 from headcount.measure.record import run_layout_record
 from headcount.model import Transformer
 from headcount.redaction import command_line
+from headcount.study.claims import Claim
 from headcount.study.identity import code_identity, run_id
+from headcount.study.plan import Point
 from headcount.study.records import Failure, Record, Training
-from headcount.study.store import Study, write_atomically
+from headcount.study.store import TEMPORARY, Study, write_atomically
 from headcount.tasks import build_task
 from headcount.tracking.loggers import close_logger, open_logger
 from headcount.training.evaluation import evaluate
-from headcount.training.module import HeadcountData, HeadcountModule
-from headcount.training.progress import (
-    AtomicCheckpointIO,
-    DivergedError,
-    InterruptedRunError,
-    RunProgress,
-)
+from headcount.training.fit import fit
+from headcount.training.progress import DivergedError, InterruptedRunError, RunProgress
+from headcount.training.ranks import other_ranks
 
 log = logging.getLogger(__name__)
 
 
-def execute(config: Config) -> Record:
+def execute(config: Config) -> Record | None:
     """Train and score one run, or finish what an earlier attempt left of it.
 
     Never raises for what goes wrong inside the run: the record says it, and the run's log holds the
-    traceback. A completed run is returned as it is; one that another live process works on too.
+    traceback. A completed run is returned as it is; one that another live process works on too, or
+    None where that process has not written its record yet. OSError where the record itself cannot
+    be written.
     """
     study = Study.of(config)
     identity = run_id(config)
-    folder = study.run_folder(identity)
-    with study.claim(identity) as ours:
+    record = study.record(identity)
+    if record is not None and record.status == "completed":
+        return record
+    with study.claim(identity) as claim:
         record = study.record(identity)
-        if record is not None and (record.status == "completed" or not ours):
+        if claim is None or (record is not None and record.status == "completed"):
             return record
+        folder = study.run_folder(identity)
+        _clear_torn_files(folder)
         record = new_record(config, study, record)
         study.write_record(record)
         with run_log(folder / "run.log"):
-            _attempt(config, study, record)
-        study.write_record(record)
+            _attempt(config, study, record, claim)
+        if claim.holds():
+            study.write_record(record)
     return record
 
 
-def _attempt(config: Config, study: Study, record: Record) -> None:
+def run_in_process(points: Sequence[Point], stop: threading.Event) -> dict[str, str]:
+    """Run points one after another in this process; KeyboardInterrupt once one was interrupted."""
+    for point in points:
+        if stop.is_set():
+            break
+        record = execute(point.config)
+        if record is not None and record.status == "interrupted":
+            raise KeyboardInterrupt
+    return {}
+
+
+def _clear_torn_files(folder: Path) -> None:
+    """Remove what a kill left half written."""
+    for path in folder.rglob(f".*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
+
+
+def _attempt(config: Config, study: Study, record: Record, claim: Claim) -> None:
     """Fill in the record; every way of ending is a status."""
     logger = None
     try:
         write_atomically(study.run_folder(record.run_id) / "config.yaml", as_yaml(record))
         logger = open_logger(config, study.run_folder(record.run_id), record)
-        _train_and_score(config, study, record, [logger] if logger else [])
+        _train_and_score(config, study, record, claim, [logger] if logger else [])
         record.status = "completed"
     except DivergedError as error:
         record.status, record.error = "diverged", failure(error)
@@ -80,43 +103,32 @@ def _attempt(config: Config, study: Study, record: Record) -> None:
         log.exception("the logger did not close")
 
 
-def _train_and_score(config: Config, study: Study, record: Record, loggers: list) -> None:
+def _train_and_score(
+    config: Config, study: Study, record: Record, claim: Claim, loggers: list
+) -> None:
     folder = study.run_folder(record.run_id)
     torch.set_num_threads(config.trainer.threads)
     task = build_task(config)
     record.code["data_hash"] = task.data_hash
-    module = HeadcountModule(config, task)
 
-    def heartbeat(progress: RunProgress) -> None:
+    def on_saved(progress: RunProgress) -> None:
         note(record, progress)
         study.write_record(record)
 
-    progress = RunProgress(folder, config.trainer.val_every_steps, heartbeat)
-    trainer = pl.Trainer(
-        max_steps=config.trainer.max_steps,
-        max_epochs=-1,
-        accumulate_grad_batches=config.trainer.accumulate_grad_batches,
-        gradient_clip_val=config.optim.grad_clip or None,
-        precision=config.trainer.precision,
-        accelerator=config.trainer.accelerator,
-        devices=config.trainer.devices,
-        strategy=config.trainer.strategy,
-        logger=loggers,
-        callbacks=[progress],
-        plugins=[AtomicCheckpointIO()],
-        default_root_dir=folder,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
-    resume = progress.last if progress.last.exists() else None
-    if resume:
-        step = torch.load(resume, weights_only=True)["global_step"]
+    def still_ours() -> None:
+        if not claim.holds():
+            raise InterruptedRunError(
+                "another process took the run over while this one stood still"
+            )
+
+    progress = RunProgress(folder, config.trainer.val_every_steps, still_ours, on_saved)
+    if progress.last.exists():
+        step = torch.load(progress.last, weights_only=True)["global_step"]
         record.training.resumed_from.append(step)
         log.info("resuming from step %d", step)
     try:
-        trainer.fit(module, HeadcountData(config, task), ckpt_path=resume, weights_only=True)
+        with other_ranks(config, folder):
+            fit(config, task, progress, loggers)
     finally:
         note(record, progress)
     scored = evaluate(load_model(config, progress.best), task, "test")

@@ -1,31 +1,125 @@
-"""How far a study is, told from its plan and its records."""
+"""How far a study is, told from its plan and its records: once, or live while runs are at work."""
 
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
+from headcount.study.estimate import duration
+from headcount.study.records import Record
 from headcount.study.store import Study
 from headcount.study.watch import console
 
+LISTED = 30
+"""Runs shown; failures first, then those at work."""
+
+REFRESH_SECONDS = 2.0
+
+ORDER = ("failed", "diverged", "interrupted", "running", "not started")
+
+
+@dataclass
+class Line:
+    """One run that is not complete."""
+
+    run_id: str
+    layout: str
+    seed: int
+    status: str
+    done: int
+    steps: int
+    reason: str
+
+
+@dataclass
+class State:
+    """A study at one moment."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    lines: list[Line] = field(default_factory=list)
+    done: int = 0
+    steps: int = 0
+    costs: int = 0
+
 
 def show(study: Study) -> None:
-    """Print a table of the runs that are not complete, and a line that counts all."""
+    """Print the runs that are not complete and a line that counts all; on a terminal, while any run is
+    at work, live until none is."""
+    out = console()
+    state = look(study)
+    if out.is_terminal and not os.environ.get("CI") and state.counts["running"]:
+        began, first = time.monotonic(), state.done
+        with Live(_render(study, state, None), console=out, refresh_per_second=2) as live:
+            while state.counts["running"]:
+                time.sleep(REFRESH_SECONDS)
+                state = look(study)
+                rate = (state.done - first) / (time.monotonic() - began)
+                live.update(_render(study, state, rate))
+        return
+    out.print(_render(study, state, None), soft_wrap=True)
+
+
+def look(study: Study) -> State:
+    """Read the study."""
+    state = State(costs=sum(1 for _ in study.cost_records()))
     planned = {p["run_id"]: p for p in study.planned()}
     records = {r.run_id: r for r in study.records()}
-    counts: dict[str, int] = {}
-    table = Table("run", "layout", "seed", "status", "steps", "reason", box=None)
     for run_id in [*planned, *(r for r in records if r not in planned)]:
-        record = records.get(run_id)
-        status = record.status if record else "not started"
-        counts[status] = counts.get(status, 0) + 1
-        if status == "completed":
-            continue
-        layout = record.layout.label if record else planned[run_id]["layout"]
-        seed = record.config["seed"] if record else planned[run_id]["seed"]
-        steps = f"{record.training.steps:,}" if record else "0"
-        reason = record.error.message if record and record.error else ""
-        table.add_row(run_id, layout, str(seed), status, steps, reason)
-    out = console()
-    if table.row_count:
-        out.print(table)
-    summary = ", ".join(f"{n} {status}" for status, n in sorted(counts.items())) or "no runs"
-    costs = sum(1 for _ in study.cost_records())
-    out.print(f"study {study.folder}: {summary}; {costs} cost records", soft_wrap=True)
+        line = _line(study, run_id, planned.get(run_id), records.get(run_id))
+        state.counts[line.status] += 1
+        state.done += line.done
+        state.steps += line.steps
+        if line.status != "completed":
+            state.lines.append(line)
+    state.lines.sort(key=lambda line: ORDER.index(line.status))
+    return state
+
+
+def _line(study: Study, run_id: str, planned: dict | None, record: Record | None) -> Line:
+    if record is None:
+        assert planned is not None
+        return Line(
+            run_id, planned["layout"], planned["seed"], "not started", 0, planned["steps"], ""
+        )
+    status, reason = str(record.status), record.error.message if record.error else ""
+    if record.status == "running":
+        owner = study.holder(run_id)
+        status = "running" if owner else "interrupted"
+        reason = f"on {owner.host}" if owner else "its process is gone; the same command goes on"
+    return Line(
+        run_id,
+        record.layout.label,
+        record.config["seed"],
+        status,
+        record.training.steps,
+        record.config["trainer"]["max_steps"],
+        reason,
+    )
+
+
+def _render(study: Study, state: State, rate: float | None) -> RenderableType:
+    parts: list[RenderableType] = []
+    if state.lines:
+        table = Table("run", "layout", "seed", "status", "steps", "reason", box=None)
+        for line in state.lines[:LISTED]:
+            steps = f"{line.done:,}/{line.steps:,}"
+            table.add_row(
+                line.run_id, line.layout, str(line.seed), line.status, steps, Text(line.reason)
+            )
+        parts.append(table)
+        if len(state.lines) > LISTED:
+            parts.append(Text(f"{len(state.lines) - LISTED:,} more that are not complete"))
+    summary = ", ".join(f"{n} {status}" for status, n in sorted(state.counts.items()) if n)
+    share = f"; {state.done:,} of {state.steps:,} steps" if state.steps > state.done else ""
+    if rate:
+        left = duration((state.steps - state.done) / rate)
+        share += f", {rate:,.0f} a second, about {left} left"
+    parts.append(
+        Text(f"study {study.folder}: {summary or 'no runs'}{share}; {state.costs} cost records")
+    )
+    return Group(*parts)

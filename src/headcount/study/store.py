@@ -6,11 +6,11 @@
                   report/{index.html,table.csv,figures/*.png}
 """
 
-import fcntl
 import json
 import os
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,9 +18,14 @@ from pydantic import ValidationError
 
 from headcount.config import Config
 from headcount.errors import HeadcountError, RequestError
+from headcount.study import claims
+from headcount.study.claims import Claim, Owner
 from headcount.study.records import Cost, Record
 
 T = TypeVar("T", Record, Cost)
+
+TEMPORARY = ".tmp"
+"""Ends the names of files that are being written; a kill may leave one behind."""
 
 
 class Study:
@@ -54,19 +59,13 @@ class Study:
     def run_folder(self, run_id: str) -> Path:
         return self.runs / run_id
 
-    @contextmanager
-    def claim(self, run_id: str) -> Iterator[bool]:
-        """Take a run for this process, or learn that another live one has it. The kernel lets go of
-        the lock when its holder dies, however it dies."""
-        folder = self.run_folder(run_id)
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / ".lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+    def claim(self, run_id: str) -> AbstractContextManager[Claim | None]:
+        """Take a run for this process while the block lasts, or learn (None) that another has it."""
+        return claims.claim(self.run_folder(run_id))
+
+    def holder(self, run_id: str) -> Owner | None:
+        """The live process that works on a run, if there is one."""
+        return claims.holder(self.run_folder(run_id))
 
     def record(self, run_id: str) -> Record | None:
         path = self.run_folder(run_id) / "record.json"
@@ -77,6 +76,10 @@ class Study:
             self.run_folder(record.run_id) / "record.json",
             record.model_dump_json(by_alias=True, indent=1),
         )
+
+    def known(self) -> set[str]:
+        """The runs that have a folder: one look instead of one a run."""
+        return set(os.listdir(self.runs)) if self.runs.is_dir() else set()
 
     def records(self) -> Iterator[Record]:
         """Every run's record, in a stable order."""
@@ -121,7 +124,7 @@ def _parse(model: type[T], path: Path) -> T:
 def write_atomically(path: Path, text: str) -> None:
     """Replace the file in one step: a reader, a kill or a full disk never leaves half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)

@@ -1,71 +1,65 @@
-"""Worker processes: each runs one job after another, and dies with the process that started it."""
+"""Worker processes: each runs one run after another, and dies with the process that started it."""
 
 import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
 
-from hydra.core.utils import JobReturn, JobStatus
-from hydra.types import TaskFunction
-from omegaconf import DictConfig
+from headcount.study.plan import Point
 
 SPAWN = multiprocessing.get_context("spawn")  # a forked child could not start torch's threads anew
 
+POLL_SECONDS = 0.5
 
-def run_jobs(
-    task: TaskFunction,
-    configs: Sequence[DictConfig],
-    overrides: Sequence[Sequence[str]],
-    n_workers: int | None,
-) -> list[JobReturn]:
-    """Run every job; return how each ended, in order. A dead worker fails its own job alone.
 
-    KeyboardInterrupt (Ctrl-C, or SIGTERM) stops handing out jobs, lets the runs at work save
-    themselves, and is raised again; a second one ends the workers at once.
+def run_in_processes(
+    points: Sequence[Point], stop: threading.Event, n_workers: int | None
+) -> dict[str, str]:
+    """Run every point; return, by run id, why one ended that could not record it. A dead worker fails
+    its own run alone.
+
+    KeyboardInterrupt stops handing out runs, lets those at work save themselves, and is raised again;
+    a second one ends the workers at once.
     """
-    returns = [JobReturn(overrides=o, cfg=c) for o, c in zip(overrides, configs, strict=True)]
-    waiting = list(range(len(configs)))[::-1]
+    waiting = list(points)[::-1]
+    reasons: dict[str, str] = {}
     workers: list[Worker] = []
-    size = min(n_workers or default_workers(configs[0].trainer.threads), len(configs))
-    before = signal.signal(signal.SIGTERM, _as_keyboard_interrupt)
+    threads = max(p.config.trainer.threads for p in points)
+    size = min(n_workers or default_workers(threads), len(points))
     try:
-        while waiting or any(w.job is not None for w in workers):
-            while waiting and len(workers) < size:
-                workers.append(Worker.start(task))
-            for worker in workers:
-                if worker.job is None and waiting:
-                    worker.give(waiting.pop(), configs)
-            ready = wait([w.pipe for w in workers])
-            for worker in [w for w in workers if w.pipe in ready]:
-                job, worker.job = worker.job, None
-                try:
-                    answer: Any = worker.pipe.recv()
-                except EOFError:
-                    worker.process.join()
-                    workers.remove(worker)
-                    answer = RuntimeError(f"worker died ({worker.process.exitcode})")
-                if job is not None:
-                    failed = isinstance(answer, BaseException)
-                    returns[job].status = JobStatus.FAILED if failed else JobStatus.COMPLETED
-                    returns[job].return_value = answer
-        return returns
+        while True:
+            while waiting and not stop.is_set():
+                idle = next((w for w in workers if w.point is None), None)
+                if idle is None and len(workers) == size:
+                    break
+                if idle is None:
+                    workers.append(idle := Worker.start(threads))
+                idle.give(waiting.pop())
+            busy = [w for w in workers if w.point is not None]
+            if not busy:
+                return reasons
+            for worker in busy:
+                if worker.pipe in wait([w.pipe for w in busy], timeout=POLL_SECONDS):
+                    point, reason = worker.take()
+                    if reason is not None:
+                        reasons[point.run_id] = reason
+                    if not worker.process.is_alive():
+                        workers.remove(worker)
     except KeyboardInterrupt:
-        for worker in workers:
-            if worker.job is not None:
-                worker.process.terminate()
+        busy = [w for w in workers if w.point is not None]
+        for worker in busy:
+            worker.process.terminate()
         with contextlib.suppress(KeyboardInterrupt):
-            for worker in workers:
-                if worker.job is not None:
-                    wait([worker.pipe, worker.process.sentinel])
+            for worker in busy:
+                wait([worker.pipe, worker.process.sentinel])
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
         for worker in workers:
             worker.process.kill()
             worker.process.join()
@@ -73,7 +67,13 @@ def run_jobs(
 
 def default_workers(threads: int) -> int:
     """As many processes as this process may use cores, each with `threads` of them."""
-    return max(1, len(os.sched_getaffinity(0)) // threads)
+    return max(1, usable_cores() // threads)
+
+
+def usable_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @dataclass
@@ -83,52 +83,79 @@ class Worker:
     process: SpawnProcess
     pipe: Connection
     lifeline: Connection
-    job: int | None = None
+    point: Point | None = None
 
     @classmethod
-    def start(cls, task: TaskFunction) -> "Worker":
+    def start(cls, threads: int) -> "Worker":
         ours, theirs = SPAWN.Pipe()
         watched, lifeline = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(target=_work, args=(task, theirs, watched), daemon=True)
-        process.start()
+        process = SPAWN.Process(target=_work, args=(theirs, watched), daemon=True)
+        with _threads_fixed(threads):
+            process.start()
         theirs.close()
         watched.close()
         return cls(process, ours, lifeline)
 
-    def give(self, job: int, configs: Sequence[DictConfig]) -> None:
-        self.job = job
-        self.pipe.send(configs[job])
+    def give(self, point: Point) -> None:
+        self.point = point
+        self.pipe.send(point.config)
+
+    def take(self) -> tuple[Point, str | None]:
+        """The point that has ended, and why if its record cannot say it."""
+        point, self.point = self.point, None
+        assert point is not None
+        try:
+            reason: str | None = self.pipe.recv()
+        except (EOFError, ConnectionError):
+            self.process.join()
+            reason = died(self.process.exitcode)
+        return point, reason
 
 
-def _work(task: TaskFunction, pipe: Connection, lifeline: Connection) -> None:
+def died(exitcode: int | None) -> str:
+    """Why a run's process ended without a word."""
+    if exitcode is not None and exitcode < 0:
+        name = signal.Signals(-exitcode).name
+        hint = ", as when memory runs out" if name == "SIGKILL" else ""
+        return f"the run's process was ended by {name}{hint}"
+    return f"the run's process ended early with status {exitcode}"
+
+
+@contextmanager
+def _threads_fixed(threads: int) -> Iterator[None]:
+    """Processes started in the block have their threads fixed before any library counts the cores."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _work(pipe: Connection, lifeline: Connection) -> None:
     """A worker's life: take a configuration, run it, answer, until the pipe closes."""
     os.setsid()  # Ctrl-C reaches the parent alone, which tells us by SIGTERM
     threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
-    from hydra.core.hydra_config import HydraConfig
+    from headcount.study.run import execute
 
     while True:
         try:
             config = pipe.recv()
         except EOFError:
             return
-        HydraConfig.instance().set_config(config)
-        job = config.copy()
-        with contextlib.suppress(Exception):
-            job._set_flag("struct", False)
-        job.pop("hydra")
         try:
-            pipe.send(task(job))
-        except KeyboardInterrupt:
-            return  # the run has saved itself and said so in its record
+            execute(config)
+            pipe.send(None)
         except Exception as error:
-            pipe.send(RuntimeError(f"{type(error).__name__}: {error}"))
+            pipe.send(f"{type(error).__name__}: {error}")
 
 
 def _die_with_parent(lifeline: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         lifeline.recv()
     os._exit(1)
-
-
-def _as_keyboard_interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt

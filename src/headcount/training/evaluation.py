@@ -25,7 +25,7 @@ class SlicedMean(Metric):
     count: Tensor
 
     def __init__(self, n_slices: int) -> None:
-        super().__init__()
+        super().__init__(sync_on_compute=False)  # whoever evaluates does so alone
         for state in ("loss", "correct", "count"):
             zeros = torch.zeros(1 + n_slices, dtype=torch.float64)
             self.add_state(state, default=zeros, dist_reduce_fx="sum")

@@ -5,6 +5,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from headcount.study.store import write_atomically
+
 
 class Journal:
     """Rows by step. Rows wait in memory until `flush`, which makes them durable in one write."""
@@ -15,7 +17,7 @@ class Journal:
         self.path = path
         self.waiting: list[dict[str, Any]] = []
         rows = [row for row in read_rows(path) if row["step"] <= last_step]
-        path.write_text("".join(map(_line, rows)))
+        write_atomically(path, "".join(map(_line, rows)))
 
     def write(self, row: dict[str, Any]) -> None:
         self.waiting.append(row)

@@ -32,7 +32,9 @@ class HeadcountModule(pl.LightningModule):
         part, n_scored = batch
         losses = self.task.losses(self.model(part.inputs), part)
         # Lightning divides each part's loss by the number of parts; the division by count replaces it.
-        return losses.sum() * (self.config.trainer.accumulate_grad_batches / n_scored)
+        # Likewise the mean over ranks that DDP takes of gradients.
+        trainer = self.config.trainer
+        return losses.sum() * (trainer.accumulate_grad_batches * trainer.devices / n_scored)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Give dropout a stream of its own for each part of each step."""
@@ -72,21 +74,24 @@ def lr_factor(step: int, optim: Optim, max_steps: int) -> float:
 
 
 class StepBatches:
-    """The training batches from a given step on, without end; each step's batch in equal parts."""
+    """The training batches from a given step on, without end; each step's batch in equal parts, dealt
+    to the ranks in turn."""
 
-    def __init__(self, task: Task, config: Config, first_step: int) -> None:
+    def __init__(self, task: Task, config: Config, first_step: int, rank: int = 0) -> None:
         self.task = task
         self.config = config
         self.first_step = first_step
+        self.rank = rank
 
     def __iter__(self) -> Iterator[tuple[Batch, int]]:
-        parts = self.config.trainer.accumulate_grad_batches
+        ranks = self.config.trainer.devices
+        parts = self.config.trainer.accumulate_grad_batches * ranks
         step = self.first_step
         while True:
             batch = self.task.train_batch(self.config.seed, step)
-            for inputs, targets in zip(
-                batch.inputs.chunk(parts), batch.targets.chunk(parts), strict=True
-            ):
+            inputs_of, targets_of = batch.inputs.chunk(parts), batch.targets.chunk(parts)
+            for part in range(self.rank, parts, ranks):
+                inputs, targets = inputs_of[part], targets_of[part]
                 yield Batch(inputs, targets), batch.n_scored
             step += 1
 
@@ -101,4 +106,6 @@ class HeadcountData(pl.LightningDataModule):
 
     def train_dataloader(self) -> StepBatches:
         assert self.trainer is not None
-        return StepBatches(self.task, self.config, self.trainer.global_step)
+        return StepBatches(
+            self.task, self.config, self.trainer.global_step, self.trainer.global_rank
+        )

@@ -18,6 +18,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from headcount.study.store import TEMPORARY
 from headcount.training.evaluation import evaluate
 from headcount.training.journal import Journal
 from headcount.training.module import HeadcountModule
@@ -49,7 +50,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> None:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
         try:
             torch.save(checkpoint, temporary)
             os.replace(temporary, path)
@@ -58,15 +59,21 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class RunProgress(pl.Callback):
-    """Keeps a run's state: losses, best validation, time; `on_saved` hears of each checkpoint."""
+    """Keeps a run's state: losses, best validation, time. `before_saving` may raise where the run's
+    folder is no longer ours to write to; `on_saved` hears of each checkpoint."""
 
     def __init__(
-        self, folder: Path, val_every_steps: int, on_saved: Callable[["RunProgress"], None]
+        self,
+        folder: Path,
+        val_every_steps: int,
+        before_saving: Callable[[], None],
+        on_saved: Callable[["RunProgress"], None],
     ) -> None:
         self.folder = folder
         self.last = folder / "checkpoints" / "last.ckpt"
         self.best = folder / "checkpoints" / "best.ckpt"
         self.val_every_steps = val_every_steps
+        self.before_saving = before_saving
         self.on_saved = on_saved
         self.state: dict[str, Any] = {
             "step": 0,
@@ -91,7 +98,8 @@ class RunProgress(pl.Callback):
         self.state.update(state_dict)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.journal = Journal(self.folder / "metrics.jsonl", self.state["step"])
+        if trainer.is_global_zero:  # of several ranks the first alone writes
+            self.journal = Journal(self.folder / "metrics.jsonl", self.state["step"])
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._on_signal)
         self._saved_at, self._save_seconds = time.monotonic(), 0.0
@@ -114,7 +122,7 @@ class RunProgress(pl.Callback):
     ) -> None:
         assert isinstance(pl_module, HeadcountModule)
         self._parts = self._parts + outputs["loss"].detach()
-        self.state["tokens"] += batch[0].inputs.shape[:2].numel()
+        self.state["tokens"] += batch[0].inputs.shape[:2].numel() * trainer.world_size
         if trainer.global_step == self.state["step"]:
             return  # a part of an accumulated step
         step = self.state["step"] = trainer.global_step
@@ -122,18 +130,23 @@ class RunProgress(pl.Callback):
         self._parts = 0.0
         last = step == trainer.max_steps
         validate = last or step % self.val_every_steps == 0
-        if validate or self._signal or step % CHECK_EVERY == 0 or step == 1:
+        # Ranks must agree on what they do next: the clock is the first one's, a signal may reach any.
+        agree = trainer.strategy.reduce_boolean_decision
+        stopping = agree(self._signal is not None, all=False)
+        due = agree(trainer.is_global_zero and self._checkpoint_due(), all=False)
+        if validate or stopping or step % CHECK_EVERY == 0 or step == 1:
             self._note_losses(trainer)
         if validate:
             self._pause_clock()
             self._validate(trainer, pl_module)
             self._started = time.perf_counter()
-        if last or self._signal or self._checkpoint_due():
+        if last or stopping or due:
             self._pause_clock()
             self._save(trainer)
             self._started = time.perf_counter()
-        if self._signal:
-            raise InterruptedRunError(signal.Signals(self._signal).name)
+        if stopping:
+            number = self._signal or signal.SIGTERM
+            raise InterruptedRunError(signal.Signals(number).name)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         for number, handler in self._previous.items():
@@ -145,12 +158,12 @@ class RunProgress(pl.Callback):
     def _note_losses(self, trainer: pl.Trainer) -> None:
         """Write the losses since the last look to the journal; DivergedError if one says so."""
         for step, tokens, lr, loss in self._losses:
-            value = float(loss)
-            self.journal.write({"step": step, "tokens": tokens, "train/loss": value, "lr": lr})
+            value = float(trainer.strategy.reduce(loss, reduce_op="mean"))
+            self._write(trainer, {"step": step, "tokens": tokens, "train/loss": value, "lr": lr})
             if self.state["first_loss"] is None:
                 self.state["first_loss"] = value
             if not math.isfinite(value) or value > DIVERGED_AT * self.state["first_loss"]:
-                self.journal.flush()
+                self._flush(trainer)
                 raise DivergedError(
                     f"train/loss={value:.4g} at step {step}: not finite, or over {DIVERGED_AT:g} "
                     f"times the first step's {self.state['first_loss']:.4g}"
@@ -158,12 +171,13 @@ class RunProgress(pl.Callback):
         self._losses = []
 
     def _validate(self, trainer: pl.Trainer, module: HeadcountModule) -> None:
-        loss = evaluate(module.model, module.task, "val").loss
+        scored = evaluate(module.model, module.task, "val").loss if trainer.is_global_zero else 0.0
+        loss = trainer.strategy.broadcast(scored)
         state = self.state
-        self.journal.write({"step": state["step"], "tokens": state["tokens"], "val/loss": loss})
+        self._write(trainer, {"step": state["step"], "tokens": state["tokens"], "val/loss": loss})
         state["val_loss_last"] = loss
         if not math.isfinite(loss):
-            self.journal.flush()
+            self._flush(trainer)
             raise DivergedError(f"val/loss={loss} at step {state['step']}: not finite")
         if state["val_loss"] is None or loss < state["val_loss"]:
             state["val_loss"], state["val_best_step"] = loss, state["step"]
@@ -177,7 +191,8 @@ class RunProgress(pl.Callback):
         """Journal first, then the checkpoint, then whoever listens: a kill in between is mended by
         the journal's own trimming when the run is taken up again."""
         self._note_losses(trainer)
-        rows = self.journal.flush()
+        self.before_saving()
+        rows = self._flush(trainer)
         start = time.monotonic()
         trainer.save_checkpoint(self.last)
         self._saved_at = time.monotonic()
@@ -185,7 +200,15 @@ class RunProgress(pl.Callback):
         for row in rows:
             for logger in trainer.loggers:
                 logger.log_metrics({k: v for k, v in row.items() if k != "step"}, step=row["step"])
-        self.on_saved(self)
+        if trainer.is_global_zero:
+            self.on_saved(self)
+
+    def _write(self, trainer: pl.Trainer, row: dict[str, Any]) -> None:
+        if trainer.is_global_zero:
+            self.journal.write(row)
+
+    def _flush(self, trainer: pl.Trainer) -> list[dict[str, Any]]:
+        return self.journal.flush() if trainer.is_global_zero else []
 
     def _pause_clock(self) -> None:
         self.state["seconds"] += time.perf_counter() - self._started

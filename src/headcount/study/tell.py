@@ -1,0 +1,46 @@
+"""What a command says of a study, on stdout."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from headcount.study.plan import Plan, Point
+from headcount.study.records import Record
+from headcount.study.watch import console
+
+LISTED = 20
+"""Entries of a list that are shown; plan.json holds all."""
+
+
+def say(line: str) -> None:
+    """One line, whole: what it names can be copied from it."""
+    console().print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def tell_left_out(plan: Plan) -> None:
+    """The points that become no run, and why."""
+    for name, dropped in (("skipped", plan.skipped), ("duplicate", plan.duplicates)):
+        for overrides, reason in dropped[:LISTED]:
+            say(f"  {name}: {' '.join(overrides)}: {reason}")
+        if len(dropped) > LISTED:
+            say(f"  {name}: {len(dropped) - LISTED:,} more, in plan.json")
+
+
+def tell_runs(points: Sequence[Point], records: Mapping[str, Record | None]) -> None:
+    """The points that become runs, in the order in which they start, with what sets them apart."""
+    common = set.intersection(*(set(p.overrides) for p in points))
+    table = Table("run", "layout", "seed", "steps", "parameters", "now", "swept", box=None)
+    for point in points[:LISTED]:
+        record, config = records.get(point.run_id), point.config
+        table.add_row(
+            point.run_id,
+            config.layout.label,
+            str(config.seed),
+            f"{config.trainer.max_steps:,}",
+            f"{config.shape.n_params:,}",
+            record.status if record else "to run",
+            " ".join(o for o in point.overrides if o not in common),
+        )
+    console().print(table, soft_wrap=True)
+    if len(points) > LISTED:
+        say(f"  {len(points) - LISTED:,} more runs, in plan.json")
