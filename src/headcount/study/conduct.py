@@ -17,7 +17,7 @@ from headcount.errors import HeadcountError
 from headcount.measure.wave import cost_wave
 from headcount.study.estimate import estimate
 from headcount.study.plan import Plan, Point
-from headcount.study.records import Record
+from headcount.study.records import Cost, Record
 from headcount.study.rounds import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -27,7 +27,7 @@ from headcount.study.rounds import (
     completed,
 )
 from headcount.study.store import Study
-from headcount.study.tell import say, tell_left_out, tell_runs
+from headcount.study.tell import say, tell_costs, tell_left_out, tell_runs
 from headcount.study.watch import Watch, console
 
 
@@ -52,19 +52,22 @@ def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -
     if orders.plan_only or not mine:
         return EXIT_OK
     training = Training(study, mine, launch, orders)
-    uncosted = False
+    costs: list[Cost] = []
     try:
         if "cost" in waves:
-            uncosted = not measured(study, mine)
+            costs = measured(study, mine)
         if "training" in waves and missing:
             training.run()
     except KeyboardInterrupt:
         training.mark_abandoned("interrupted")
         say(f"interrupted; the same command goes on: {training.counts()}")
         return EXIT_INTERRUPTED
+    uncosted = EXIT_RUN_FAILED if "cost" in waves and not costs else EXIT_OK
+    if "training" not in waves:
+        tell_costs(costs)
+        return uncosted
     finish(study)
-    status = training.conclude() if "training" in waves else EXIT_OK
-    return status or (EXIT_RUN_FAILED if uncosted else EXIT_OK)
+    return training.conclude() or uncosted
 
 
 def finish(study: Study) -> None:
@@ -73,15 +76,15 @@ def finish(study: Study) -> None:
     say(f"report: {report.build(study)}")
 
 
-def measured(study: Study, points: Sequence[Point]) -> bool:
-    """The cost wave; False, said in one line, where measuring failed: quality does not hang on it."""
+def measured(study: Study, points: Sequence[Point]) -> list[Cost]:
+    """The cost of each layout, in the order asked for; none, said in one line, where measuring
+    failed: quality does not hang on it."""
     try:
         with Watch("measuring costs") as watch:
-            cost_wave(study, [p.config for p in points], watch.update)
+            return list(cost_wave(study, [p.config for p in points], watch.update).values())
     except HeadcountError as error:
         say(f"no costs: {error}")
-        return False
-    return True
+        return []
 
 
 def _tell_plan(

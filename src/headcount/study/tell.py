@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from headcount.measure.summary import cost_rows, headline, remarks
 from headcount.study.plan import Plan, Point
-from headcount.study.records import Record
+from headcount.study.records import Cost, Record
 from headcount.study.watch import console
 
 LISTED = 20
@@ -15,6 +16,21 @@ LISTED = 20
 def say(line: str) -> None:
     """One line, whole: what it names can be copied from it."""
     console().print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def tell_costs(costs: Sequence[Cost]) -> None:
+    """What each layout costs at the headline context and batch, and what to mind."""
+    if not costs:
+        return
+    rows = cost_rows(costs)
+    context, batch_size = headline(costs[0])
+    title = f"context {context:,}, batch {batch_size}, {costs[0].dtype}, {costs[0].device}"
+    table = Table("", *(row["layout"] for row in rows), box=None, title=title)
+    for key in list(rows[0])[1:]:
+        table.add_row(key, *(row[key] for row in rows))
+    console().print(table)
+    for remark in remarks(costs):
+        say(remark)
 
 
 def tell_left_out(plan: Plan) -> None:
