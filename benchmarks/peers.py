@@ -212,9 +212,7 @@ def transformers_static(
     return step
 
 
-def litgpt_decode(
-    shape: ModelShape, batch_size: int, context: int, dtype: torch.dtype
-) -> Step:
+def litgpt_decode(shape: ModelShape, batch_size: int, context: int, dtype: torch.dtype) -> Step:
     """One step as litgpt's `generate` takes it."""
     model = _litgpt(shape).to(dtype).eval()
     model.max_seq_length = context
@@ -241,9 +239,7 @@ def transformers_prefill(
     return run
 
 
-def litgpt_prefill(
-    shape: ModelShape, batch_size: int, context: int, dtype: torch.dtype
-) -> Step:
+def litgpt_prefill(shape: ModelShape, batch_size: int, context: int, dtype: torch.dtype) -> Step:
     model = _litgpt(shape).to(dtype).eval()
     model.max_seq_length = context
     model.set_kv_cache(batch_size, dtype=dtype)

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headcount.config import MobyDick
 from headcount.errors import HeadcountError
 from headcount.seeding import generator
-from headcount.tasks.base import IGNORE, Batch, Split, Task, position_slices, windows
+from headcount.task_config import MobyDick
+from headcount.tasks.base import Batch, Split, Task, position_slices, windows
 
 SHA256 = "fe282a57094ed62e7144fb7c804a9748fc1c909bf3b49d06e7276015f9f67240"
 
@@ -51,8 +51,11 @@ class MobyDickTask(Task):
             text = text[: self.config.eval_tokens + 1]
         return windows(text, self.config.seq_len, self.config.eval_batch_size)
 
+    def n_bytes(self, batch: Batch) -> int:
+        return batch.n_scored
+
     def slices(self, batch: Batch) -> dict[str, Tensor]:
-        rare = self.is_rare[batch.targets[batch.targets != IGNORE]]
+        rare = self.is_rare[batch.targets[batch.scored]]
         return {**position_slices(batch), "bytes_rare": rare, "bytes_frequent": ~rare}
 
 

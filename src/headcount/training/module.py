@@ -84,10 +84,8 @@ class StepBatches:
         step = self.first_step
         while True:
             batch = self.task.train_batch(self.config.seed, step)
-            for inputs, targets in zip(
-                batch.inputs.chunk(parts), batch.targets.chunk(parts), strict=True
-            ):
-                yield Batch(inputs, targets), batch.n_scored
+            for part in batch.parts(parts):
+                yield part, batch.n_scored
             step += 1
 
 
