@@ -14,6 +14,12 @@ from headcount.errors import RequestError
 from headcount.section import PositiveInt, Section
 
 
+def need(package: str, module: str, extra: str, what: str) -> None:
+    """Refuse a request that needs a package which is not installed."""
+    if importlib.util.find_spec(module) is None:
+        raise RequestError(f"{what}: needs {package}; pip install 'headcount[{extra}]'")
+
+
 class TaskSection(Section):
     """What every task has, and what it asks of the model.
 
@@ -65,6 +71,70 @@ class MobyDick(TaskSection):
 
     n_inputs: ClassVar[int] = 256
     n_outputs: ClassVar[int] = 256
+
+
+class Text(TaskSection):
+    """Next-token prediction on a user's own text."""
+
+    seq_len: Annotated[int, Field(ge=2, le=65536)]
+    eval_tokens: PositiveInt
+    """Tokens of the validation split scored at each validation."""
+    test_tokens: PositiveInt
+    """Tokens of the test split scored at the end."""
+    field: str
+    """The field of JSONL, Parquet or a data set that holds the text."""
+    tokenizer: Literal["bytes", "bpe"]
+    vocab_size: Annotated[int, Field(ge=257, le=65535)] | None
+    """BPE: symbols, the mark between documents among them; null for bytes."""
+
+    @property
+    def n_inputs(self) -> int:
+        """The vocabulary; for bytes 256 and the mark between documents."""
+        return self.vocab_size or 257
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_inputs
+
+    @model_validator(mode="after")
+    def _tokenizer_fits(self) -> Self:
+        if (self.tokenizer == "bpe") != (self.vocab_size is not None):
+            valid = "257 to 65535" if self.tokenizer == "bpe" else "null"
+            raise RequestError(
+                f"task.vocab_size={self.vocab_size} with task.tokenizer={self.tokenizer}; "
+                f"valid: {valid}"
+            )
+        if self.tokenizer == "bpe":
+            need("tokenizers", "tokenizers", "text", "task.tokenizer=bpe")
+        return self
+
+
+class TextFiles(Text):
+    """A file, a folder or a glob of plain text, JSONL or Parquet."""
+
+    name: Literal["text_files"]
+    path: str
+
+
+class HFText(Text):
+    """A Hugging Face data set, by name or from local files."""
+
+    name: Literal["hf_text"]
+    dataset: str
+    """A name on the hub, a local folder, or a format (json, parquet, text) for `data_files`."""
+    subset: str | None
+    data_files: str | None
+    """Local files of the format that `dataset` names."""
+    split: str
+    """The data set's own split that is taken, and split here into training, validation and test."""
+    streaming: bool
+    """Take documents as they come, without keeping the data set on disk."""
+    max_documents: PositiveInt | None
+
+    @model_validator(mode="after")
+    def _has_library(self) -> Self:
+        need("datasets", "datasets", "text", "task=hf_text")
+        return self
 
 
 # -- one answer a sequence -----------------------------------------------------------------------
@@ -282,14 +352,10 @@ class Digits(TaskSection):
         return self
 
 
-def need(package: str, module: str, extra: str, what: str) -> None:
-    """Refuse a request that needs a package which is not installed."""
-    if importlib.util.find_spec(module) is None:
-        raise RequestError(f"{what}: needs {package}; pip install 'headcount[{extra}]'")
-
-
 Task = Annotated[
     MobyDick
+    | TextFiles
+    | HFText
     | EndpointSelection
     | Retrieval
     | NearestPoint

@@ -15,6 +15,7 @@ from headcount.measure.wave import cost_wave
 from headcount.study.plan import Plan, Point
 from headcount.study.records import Failure, Record
 from headcount.study.watch import Watch, console, watch_runs
+from headcount.text.corpus import prepare_text
 
 EXIT_OK, EXIT_RUN_FAILED, EXIT_REQUEST_WRONG, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -26,6 +27,8 @@ def conduct(plan: Plan, launch: Launch, waves: Sequence[str]) -> int:
     """Carry out a plan, the waves of it that are named; return the exit status."""
     study, out = plan.study, console()
     missing = [p for p in plan.points if not _completed(study.record(p.run_id))]
+    if "training" in waves:
+        prepare_text([p.config for p in missing])
     _tell_plan(plan, missing, waves, out)
     plan.save()
     if "cost" in waves:

@@ -15,12 +15,14 @@ from headcount.tasks.needle import NeedleTask
 from headcount.tasks.neighbour import FarthestPointTask, NearestPointTask
 from headcount.tasks.retrieval import RetrievalTask
 from headcount.tasks.selective_copy import SelectiveCopyTask
+from headcount.tasks.text import OwnTextTask
 
 TASKS: dict[str, Callable[[Any], Task]] = {
     "compositional_mqar": CompositionalMQARTask,
     "digits": DigitsTask,
     "endpoint_selection": EndpointSelectionTask,
     "farthest_point": FarthestPointTask,
+    "hf_text": OwnTextTask,
     "induction": InductionTask,
     "moby_dick": MobyDickTask,
     "mqar": MQARTask,
@@ -28,6 +30,7 @@ TASKS: dict[str, Callable[[Any], Task]] = {
     "needle": NeedleTask,
     "retrieval": RetrievalTask,
     "selective_copy": SelectiveCopyTask,
+    "text_files": OwnTextTask,
 }
 
 
