@@ -95,7 +95,7 @@ def _make(config: TextFiles | HFText, folder: Path) -> None:
     if not splits.n_units["test"]:
         where = config.path if isinstance(config, TextFiles) else config.dataset
         raise RequestError(
-            f"task={config.name}: {where} has {sum(splits.n_units.values())} distinct passages of "
+            f"task={config.name}: {where} has {splits.n_distinct} distinct passages of "
             f"text, too few for three splits; valid: 10 documents, or {10 * PASSAGE_BYTES[0]} bytes"
         )
     tokenizer: Tokenizer = Bytes()

@@ -58,6 +58,10 @@ class Splits:
         self._files: dict[str, BinaryIO] = {n: open(p, "wb") for n, p in self.paths.items()}  # noqa: SIM115
         self._went: dict[bytes, str] = {}
 
+    @property
+    def n_distinct(self) -> int:
+        return len(self._went)
+
     def add(self, unit: bytes) -> None:
         key = hashlib.blake2b(unit, digest_size=8).digest()
         place = len(self._went) % 10
