@@ -93,10 +93,8 @@ def account(
     if config.hardware is not None:
         from headcount.measure.hardware import predicted
 
-        context, batch_size = config.account.seq_len or config.task.seq_len, 1
-        figures |= predicted(
-            config.shape, config.account.dtype, context, batch_size, config.hardware
-        )
+        seq_len = config.account.seq_len or config.task.seq_len
+        figures |= predicted(config.shape, config.account.dtype, seq_len, 1, config.hardware)
     if as_json:
         print(json.dumps(figures, indent=1))
         return

@@ -5,25 +5,17 @@ RequestError of one line. Nothing here imports torch, so a wrong request fails i
 """
 
 import difflib
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 from headcount.controls import Dial, Matched, Quantity
 from headcount.errors import CombinationError, LayoutError, RequestError
 from headcount.layout import HeadLayout
 from headcount.resolve import matched, resolved
+from headcount.section import Name, PositiveInt, Section
 from headcount.shape import Bias, DType, MLPKind, ModelShape, Norm, Position, torch_mha_lacks
-
-
-class Section(BaseModel):
-    """A part of the configuration: unknown keys are refused, values are not coerced loosely."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-PositiveInt = Annotated[int, Field(ge=1)]
+from headcount.task_config import Task
 
 
 class Model(Section):
@@ -67,45 +59,6 @@ class Model(Section):
             self.d_latent or 0,
             self.d_rope or 0,
         )
-
-
-class MobyDick(Section):
-    """Next-byte prediction on the novel that ships with the package."""
-
-    name: Literal["moby_dick"]
-    batch_size: PositiveInt
-    seq_len: Annotated[int, Field(ge=2, le=4096)]
-    eval_batch_size: PositiveInt
-    eval_tokens: PositiveInt
-    """Bytes of the validation split scored at each validation; the test split is scored whole."""
-
-    n_inputs: ClassVar[int] = 256
-    n_outputs: ClassVar[int] = 256
-    causal: ClassVar[bool] = True
-
-
-class EndpointSelection(Section):
-    """Given (u, v, i, #), name the i-th endpoint of the edge (u, v) of the complete digraph."""
-
-    name: Literal["endpoint_selection"]
-    batch_size: PositiveInt
-    seq_len: Literal[4]
-    eval_batch_size: PositiveInt
-    n_vertices: Annotated[int, Field(ge=3, le=512)]
-
-    @property
-    def n_inputs(self) -> int:
-        """Vertices, the two indices, and the read-out mark."""
-        return self.n_vertices + 3
-
-    @property
-    def n_outputs(self) -> int:
-        return self.n_inputs
-
-    causal: ClassVar[bool] = True
-
-
-Task = Annotated[MobyDick | EndpointSelection, Field(discriminator="name")]
 
 
 class Reference(Section):
@@ -287,7 +240,7 @@ class Config(Section):
             position=model.position,
             norm=model.norm,
             tie_embeddings=model.tie_embeddings,
-            inputs="tokens",
+            inputs=task.inputs,
             n_inputs=model.vocab_size or task.n_inputs,
             n_outputs=model.vocab_size or task.n_outputs,
             max_len=model.max_len or task.seq_len,
@@ -351,6 +304,14 @@ def _cross_check(config: Config) -> None:
         raise CombinationError(
             f"model.vocab_size={model.vocab_size}: task={task.name} has "
             f"{max(task.n_inputs, task.n_outputs)} symbols; valid: at least as many, or null"
+        )
+    if task.inputs == "vectors" and (model.vocab_size is not None or model.tie_embeddings):
+        key, value = (
+            ("tie_embeddings", "true") if model.tie_embeddings else ("vocab_size", model.vocab_size)
+        )
+        raise RequestError(
+            f"model.{key}={value}: task={task.name} has vectors for inputs, no symbols; "
+            f"valid: {'false' if model.tie_embeddings else 'null'}"
         )
     if model.position == "learned" and model.max_len is not None and model.max_len < task.seq_len:
         raise CombinationError(

@@ -29,6 +29,7 @@ from headcount.study.rounds import (
 from headcount.study.store import Study
 from headcount.study.tell import say, tell_costs, tell_left_out, tell_runs
 from headcount.study.watch import Watch, console
+from headcount.text.corpus import prepare_text
 
 
 def conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -> int:
@@ -48,6 +49,8 @@ def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -
     study, known = plan.study, plan.study.known()
     records = {p.run_id: study.record(p.run_id) for p in plan.points if p.run_id in known}
     missing = [p for p in mine if not completed(records.get(p.run_id))]
+    if "training" in waves and not orders.plan_only:
+        prepare_text([p.config for p in missing])
     _tell_plan(plan, mine, missing, records, waves, orders)
     if orders.plan_only or not mine:
         return EXIT_OK

@@ -52,9 +52,15 @@ class Slice(Strict):
     """Loss on a named part of the test tokens."""
 
     loss: float
-    """Mean loss over the slice's scored tokens (nats for classification losses)."""
+    """Mean loss over the slice's scored tokens, in the run's `loss_unit`."""
     count: int
     """Scored tokens in the slice."""
+    low: float | None = None
+    high: float | None = None
+    """95% interval of the loss over test sequences, for this run's weights; it says how well the
+    test set pins the figure, nothing of seeds. None where one sequence holds the whole slice."""
+    accuracy: float | None = None
+    """Share answered right, where the task has an accuracy."""
 
 
 class Quality(Strict):
@@ -68,6 +74,10 @@ class Quality(Strict):
     test_loss: float | None = None
     """Test loss of the best checkpoint (by validation loss)."""
     test_accuracy: float | None = None
+    test_bits_per_byte: float | None = None
+    """Text alone: test loss in bits over the bytes it predicts, comparable across tokenizers."""
+    loss_unit: Literal["nats", "NMSE"] = "nats"
+    """Of every loss of the run. NMSE: squared error as a share of the answer's variance."""
     slices: dict[str, Slice] = Field(default_factory=dict)
     """Test loss by slice."""
 
@@ -237,6 +247,7 @@ class Record(Strict):
             "quality/val_loss_last": q.val_loss_last,
             "quality/test_loss": q.test_loss,
             "quality/test_accuracy": q.test_accuracy,
+            "quality/test_bits_per_byte": q.test_bits_per_byte,
             **{f"quality/slice/{name}": s.loss for name, s in q.slices.items()},
             **(self.cost.headline() if self.cost else {}),
             "training/tokens": t.tokens,

@@ -133,7 +133,9 @@ def _train_and_score(
         note(record, progress)
     scored = evaluate(load_model(config, progress.best), task, "test")
     record.quality.test_loss = scored.loss
-    record.quality.test_accuracy = scored.accuracy if task.has_accuracy else None
+    record.quality.test_accuracy = scored.accuracy
+    record.quality.test_bits_per_byte = scored.bits_per_byte
+    record.quality.loss_unit = task.loss_unit
     record.quality.slices = scored.slices
 
 

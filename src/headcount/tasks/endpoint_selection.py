@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from headcount.config import EndpointSelection
 from headcount.seeding import generator
+from headcount.task_config import EndpointSelection
 from headcount.tasks.base import IGNORE, Batch, Split, Task
 
 

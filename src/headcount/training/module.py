@@ -89,10 +89,9 @@ class StepBatches:
         step = self.first_step
         while True:
             batch = self.task.train_batch(self.config.seed, step)
-            inputs_of, targets_of = batch.inputs.chunk(parts), batch.targets.chunk(parts)
+            split = list(batch.parts(parts))
             for part in range(self.rank, parts, ranks):
-                inputs, targets = inputs_of[part], targets_of[part]
-                yield Batch(inputs, targets), batch.n_scored
+                yield split[part], batch.n_scored
             step += 1
 
 
