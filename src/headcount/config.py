@@ -5,7 +5,7 @@ RequestError of one line. Nothing here imports torch, so a wrong request fails i
 """
 
 import difflib
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, StringConstraints, ValidationError
 
