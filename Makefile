@@ -21,7 +21,7 @@ sweep: $(STAMP) ## Run the default study and print its table and its report's pa
 	$(BIN)/headcount train -m experiment=head_count
 
 test: $(STAMP) ## Run the tests, with coverage of src/
-	$(BIN)/pytest --cov --cov-report=term:skip-covered --durations=10
+	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered --durations=10
 
 test-slow: $(STAMP) ## Run the proofs that take minutes: kills, SLURM, Ray
 	$(BIN)/pytest -m slow --durations=10
