@@ -32,7 +32,7 @@ REQUESTS = [
     ("paths.results='a folder, with=signs'",),
     ("paths.results=" + "x" * 300,),
     ("model.n_kv_heads=null",),
-    ("~account.seq_len",),
+    ("~logger.project",),
     ("logger.project=a-b", "logger=none"),
 ]
 
