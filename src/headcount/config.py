@@ -309,7 +309,7 @@ def _cross_check(config: Config) -> None:
         key, value = (
             ("tie_embeddings", "true") if model.tie_embeddings else ("vocab_size", model.vocab_size)
         )
-        raise RequestError(
+        raise CombinationError(
             f"model.{key}={value}: task={task.name} has vectors for inputs, no symbols; "
             f"valid: {'false' if model.tie_embeddings else 'null'}"
         )

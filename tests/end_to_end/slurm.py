@@ -6,6 +6,7 @@ import platform
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,9 +25,16 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """Run a cluster in `folder`; yields the environment that its clients need."""
-    folder.chmod(0o755)
+def cluster() -> Iterator[dict[str, str]]:
+    """Run a cluster; yields what its clients need in their environment."""
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:
+        os.chmod(folder, 0o755)  # munged runs as a user of its own
+        with _cluster(Path(folder)) as conf:
+            yield {"SLURM_CONF": str(conf)}
+
+
+@contextlib.contextmanager
+def _cluster(folder: Path) -> Iterator[Path]:
     munge = folder / "munge"
     munge.mkdir()
     (munge / "key").write_bytes(os.urandom(128))
@@ -49,7 +57,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         daemons.append(_start(folder, environment, "slurmctld", "-D", "-c", "-f", str(conf)))
         daemons.append(_start(folder, environment, "slurmd", "-D", "-f", str(conf)))
         _wait_for(lambda: _state(environment) == "idle")
-        yield environment
+        yield conf
     finally:
         for daemon in reversed(daemons):
             daemon.terminate()

@@ -64,9 +64,8 @@ def half_trained(folder: Path) -> list[dict]:
 @pytest.mark.skipif(slurm.missing() is not None, reason=str(slurm.missing()))
 def test_slurm_gives_the_same_and_a_requeued_job_goes_on(tmp_path, local):
     pytest.importorskip("submitit", reason="the slurm extra is not installed")
-    (tmp_path / "slurm").mkdir()
-    with slurm.cluster(tmp_path / "slurm") as environment:
-        environment = {**ENVIRONMENT, "SLURM_CONF": environment["SLURM_CONF"]}
+    with slurm.cluster() as client:
+        environment = {**ENVIRONMENT, **client}
         cwd = tmp_path / "study"
         process = run(
             cwd, "hydra/launcher=slurm", "hydra.launcher.mem=600M", environment=environment

@@ -31,13 +31,13 @@ class Composer:
         self._parser = OverridesParser.create(config_loader=loader)
         # A sweep repeats few overrides in many points.
         self._read = functools.cache(self._read)  # type: ignore[method-assign]
-        self._nested = functools.cache(self._nested)  # type: ignore[method-assign]
 
     def __call__(self, overrides: Sequence[str]) -> Config:
         """The configuration of a point; RequestError if it is wrong, CombinationError if its values
         do not go together."""
         read = [self._read(line) for line in overrides]
-        if self._nested(tuple(o.key for o in read)):
+        # A group's choice comes before every value, wherever it stands.
+        if _nested(tuple(o.key for o in read if not o.is_group)):
             read = []
         values = [o for o in read if o.is_value]
         settled = {o.line for o in values}
@@ -48,7 +48,9 @@ class Composer:
 
     def _read(self, line: str) -> "Setting":
         override = self._parser.parse_override(line)
-        is_group = self.loader.repository.group_exists(override.key_or_group)
+        is_group = self.loader.repository.group_exists(override.key_or_group) and not isinstance(
+            override.value(), dict
+        )
         return Setting(
             line=line,
             key=override.key_or_group,
@@ -75,11 +77,11 @@ class Composer:
                     "choose it without a sweep"
                 )
 
-    def _nested(self, keys: tuple[str, ...]) -> bool:
-        """Whether one of the keys lies within another, so that their order counts. A group's choice
-        comes before every value, wherever it stands."""
-        values = [k for k in keys if not self.loader.repository.group_exists(k)]
-        return any(b.startswith(f"{a}.") for a in values for b in values)
+
+@functools.cache
+def _nested(keys: tuple[str, ...]) -> bool:
+    """Whether one of the keys lies within another, so that their order counts."""
+    return any(b.startswith(f"{a}.") for a in keys for b in keys)
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ class Setting:
     key: str
     value: Any
     is_group: bool
+    """Whether it chooses from a group."""
     is_value: bool
     """Whether it sets a plain value, and nothing else."""
 

@@ -120,9 +120,7 @@ class Search:
         self.study.folder.mkdir(parents=True, exist_ok=True)
         self.plan = Plan()
         optuna.logging.set_verbosity(logging.WARNING)
-        backend = optuna.storages.journal.JournalFileBackend(
-            str(self.study.folder / "search.journal")
-        )
+        backend = JournalFileBackend(str(self.study.folder / "search.journal"))
         self.trials = optuna.create_study(
             study_name=self.study.name,
             storage=optuna.storages.JournalStorage(backend),
