@@ -40,7 +40,8 @@ def test_a_derived_layout_fills_the_width_or_is_refused(
             HeadLayout.of(d_model, n_heads)
         message = str(error.value)
         assert "\n" not in message
-        assert f"model.n_heads={n_heads}" in message and f"model.d_model={d_model}" in message
+        assert f"model.n_heads={n_heads}" in message
+        assert f"model.d_model={d_model}" in message
         nearest = min(divisors(d_model), key=lambda d: abs(d - n_heads))
         assert str(nearest) in message.split("nearest valid n_heads:")[1]
     else:
@@ -74,7 +75,8 @@ def test_kv_heads_divide_query_heads_or_are_refused(n_heads: int, n_kv_heads: in
         HeadLayout(64, n_heads, n_kv_heads, 8)
     message = str(error.value)
     assert "\n" not in message
-    assert f"model.n_kv_heads={n_kv_heads}" in message and f"model.n_heads={n_heads}" in message
+    assert f"model.n_kv_heads={n_kv_heads}" in message
+    assert f"model.n_heads={n_heads}" in message
     named = message.split("nearest valid: ")[1].split(" or ")
     assert all(n_heads % int(n) == 0 for n in named)
 

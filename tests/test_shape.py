@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from headcount.layout import HeadLayout
 from headcount.model import KVCache, Transformer
 from headcount.shape import ModelShape
-from tests.model.shapes import LAYOUTS, small_shape
+from tests.model.shapes import LAYOUTS, MHA, MLA, small_shape, without_position
 
 GPT2_NO_BIAS = ModelShape(
     layout=HeadLayout(768, 12, 12, 64),
@@ -92,6 +92,9 @@ def test_attention_arithmetic_depends_on_query_heads_alone() -> None:
 SHAPES = {
     **{name: small_shape(layout) for name, layout in LAYOUTS.items()},
     "gpt2-like": small_shape(mlp="gelu", norm="layernorm", position="learned", tie_embeddings=True),
+    "gpt2-like, biases": small_shape(MHA, mlp="gelu", norm="layernorm", bias="all"),
+    "qwen-like": small_shape(bias="qkv", qk_norm=True, mlp="geglu"),
+    "mla, no rope": small_shape(without_position(MLA), position="none", mlp="none"),
     "attention only": small_shape(mlp="none", position="none"),
     "vectors": small_shape(inputs="vectors", n_inputs=5, n_outputs=1, causal=False),
 }
@@ -115,22 +118,66 @@ def test_the_built_module_has_the_parameters_of_each_part(name: str) -> None:
 
 
 def part_of(parameter: str) -> str:
-    names = {"embed": "embedding", "position": "position", "norm": "norm", "head": "output"}
+    """The part of the accounting that a parameter belongs to, by its name."""
+    if "norm" in parameter:
+        return "norm"
     if parameter.startswith("blocks."):
-        return parameter.split(".")[2].replace("attention_norm", "norm").replace("mlp_norm", "norm")
-    return names[parameter.split(".")[0]]
+        return parameter.split(".")[2]
+    return {"embed": "embedding", "head": "output"}.get(parameter.split(".")[0], "position")
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("t", [2, 9])
 def test_torch_counts_the_same_flops(name: str, t: int) -> None:
-    """On the meta device, where the counter sees the attention operator whatever kernel runs."""
+    """On the meta device, through plain matrix products: fused kernels pad MLA's values."""
     shape = SHAPES[name]
+    assert counted_flops(shape, t, past=0, last_only=False) == 3 * shape.forward_flops(t)
+    assert counted_flops(shape, t, past=0, last_only=True) == 3 * shape.prefill_flops(t)
+    a = shape.layout
+    # Absorbed MLA sums whole cached rows, the rotary key too, because slicing it off would copy.
+    unused = 2 * shape.n_layers * a.n_heads * a.d_rope * (t + 1)
+    found = counted_flops(shape, 1, past=t, last_only=True)
+    assert found == 3 * (shape.decode_flops(t + 1) + unused)
+
+
+def counted_flops(shape: ModelShape, t: int, past: int, last_only: bool) -> int:
+    """torch's own count of a forward of 3 rows of t inputs behind `past` cached ones."""
     with torch.device("meta"):
-        model = Transformer(shape).eval()
+        model = Transformer(shape, backend="eager").eval()
+        cache = KVCache(shape, batch_size=3, max_len=past + t, device="meta")
+        cache.advance(past)
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model(an_input(shape, 3, t).to("meta"))
-    assert counter.get_total_flops() == 3 * shape.forward_flops(t)
+            model(an_input(shape, 3, t).to("meta"), cache, last_only)
+    return counter.get_total_flops()
+
+
+def test_training_flops_are_three_forwards() -> None:
+    """By torch's counter: the backward pass does two matrix products for each of the forward's."""
+    shape = small_shape()
+    model = Transformer(shape, backend="eager")
+    with FlopCounterMode(display=False) as counter:
+        model(an_input(shape, 1, 9)).sum().backward()
+    assert counter.get_total_flops() == shape.train_flops(9)
+
+
+@pytest.mark.parametrize("context", [1, 128, 100_000])
+def test_decode_intensity_is_the_published_one(context: int) -> None:
+    """2T / (2 + (2/g)·T) (Zadouri 2025, Table 1), which tends to the group size g."""
+    for n_kv_heads in (8, 2, 1):
+        shape = small_shape(HeadLayout(64, 8, n_kv_heads, 8))
+        g = 8 / n_kv_heads
+        expected = 2 * context / (2 + 2 / g * context)
+        assert shape.decode_intensity(context, "bf16") == pytest.approx(expected)
+        if context == 100_000:
+            assert shape.decode_intensity(context, "bf16") == pytest.approx(g, rel=1e-3)
+
+
+def test_mla_caches_the_latent() -> None:
+    """DeepSeek-V2 (arXiv 2405.04434, Table 1): (d_c + d_h^R)·l elements a token, with d_c = 512,
+    d_h^R = 64 and 60 layers, against 2·n_h·d_h·l of MHA."""
+    layout = HeadLayout(5120, 128, 128, 128, d_latent=512, d_rope=64)
+    shape = small_shape(layout, n_layers=60)
+    assert shape.kv_bytes_per_token("bf16") == 60 * (512 + 64) * 2 == 69_120
 
 
 @given(
@@ -155,4 +202,5 @@ def test_any_valid_layout_builds_runs_and_agrees_with_the_accounting(
     assert cache.allocated_bytes == 4 * shape.kv_bytes_per_token("fp32")
     with torch.inference_mode():
         logits = model(torch.tensor([[1, 2, 3]]), cache)
-    assert logits.shape == (1, 3, 40) and bool(logits.isfinite().all())
+    assert logits.shape == (1, 3, 40)
+    assert bool(logits.isfinite().all())

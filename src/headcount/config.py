@@ -9,9 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from headcount.controls import Dial, Matched, Quantity
 from headcount.errors import LayoutError, RequestError
 from headcount.layout import HeadLayout
-from headcount.shape import DType, ModelShape
+from headcount.resolve import matched, resolved
+from headcount.shape import Bias, DType, MLPKind, ModelShape, Norm, Position, torch_mha_lacks
 
 
 class Section(BaseModel):
@@ -27,24 +29,44 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class Model(Section):
     """The model; `None` is filled in by `parse`: d_head = d_model/n_heads, d_ff by the MLP's rule."""
 
-    attention: Literal["mha", "gqa", "mqa"] = "mha"
+    attention: Literal["mha", "gqa", "mqa", "mla"] = "mha"
     d_model: int
     n_layers: PositiveInt
     n_heads: int
     n_kv_heads: int | None = None
     kv_group_size: int | None = None
     d_head: int | None = None
+    d_latent: int | None = None
+    """MLA: width of the cached latent; `None` is 4·d_head (DeepSeek-V2, section 2.1.4)."""
+    d_rope: int | None = None
+    """MLA: width of the shared rotary key; `None` is d_head/2 under RoPE (likewise), else 0."""
     d_ff: PositiveInt | None = None
-    mlp: Literal["swiglu", "gelu", "none"]
-    position: Literal["rope", "learned", "none"]
-    norm: Literal["rmsnorm", "layernorm"]
+    mlp: MLPKind
+    position: Position
+    norm: Norm
+    bias: Bias = "none"
+    qk_norm: bool = False
     dropout: float = Field(ge=0, lt=1)
+    """Of the residual branches and the embedding."""
+    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    """Of the attention weights."""
     tie_embeddings: bool
-    backend: Literal["sdpa"]
+    vocab_size: PositiveInt | None = None
+    """Rows of the embedding and of the output head; `None` is as many as the task needs."""
+    max_len: PositiveInt | None = None
+    """Positions of a learned table; `None` is the task's seq_len."""
+    backend: Literal["sdpa", "eager", "flex", "torch_mha"]
 
     @property
     def layout(self) -> HeadLayout:
-        return HeadLayout.of(self.d_model, self.n_heads, self.n_kv_heads, self.d_head)
+        return HeadLayout.of(
+            self.d_model,
+            self.n_heads,
+            self.n_kv_heads,
+            self.d_head,
+            self.d_latent or 0,
+            self.d_rope or 0,
+        )
 
 
 class MobyDick(Section):
@@ -86,10 +108,73 @@ class EndpointSelection(Section):
 Task = Annotated[MobyDick | EndpointSelection, Field(discriminator="name")]
 
 
-class Control(Section):
-    """What happens to the parameters that a layout frees or costs."""
+class Reference(Section):
+    """The model whose parameters, FLOPs or cache a control holds; the rest is as in `model`.
+
+    Without n_heads it is MHA that fills d_model, which costs the same whatever its head count.
+    """
+
+    n_heads: PositiveInt | None = None
+    n_kv_heads: PositiveInt | None = None
+    d_head: PositiveInt | None = None
+    d_ff: PositiveInt | None = None
+    n_layers: PositiveInt | None = None
+    """`None` of these two is what `model` asks for, before the control turns it."""
+
+
+class Matching(Section):
+    """A control that brings a quantity to the reference's by turning one dial."""
+
+    quantity: ClassVar[Quantity]
+    by: Dial
+    reference: Reference = Reference()
+    tolerance: float = Field(0.02, ge=0)
+    """How far off, as a fraction of the target, the nearest setting may lie."""
+    multiple: PositiveInt = 8
+    """d_ff is rounded to a multiple of this."""
+
+
+class FixedDModel(Section):
+    """d_model and every other size stay; what a layout frees or costs is not made up for."""
 
     name: Literal["fixed_d_model"]
+
+
+class FixedDHead(Section):
+    """Every head is d_head wide: more heads widen the attention, d_model stays."""
+
+    name: Literal["fixed_d_head"]
+    d_head: PositiveInt
+
+
+class IsoParams(Matching):
+    """Parameters stay, made up for in the FFN, in query heads (KV heads stay) or in layers."""
+
+    name: Literal["iso_params"]
+    quantity: ClassVar[Quantity] = "params"
+    by: Literal["ffn", "heads", "depth"] = "ffn"
+
+
+class IsoFlops(Matching):
+    """FLOPs of a forward over task.seq_len stay, made up for likewise."""
+
+    name: Literal["iso_flops"]
+    quantity: ClassVar[Quantity] = "flops"
+    by: Literal["ffn", "heads", "depth"] = "ffn"
+
+
+class IsoKVBytes(Matching):
+    """KV-cache bytes a token stay, by KV heads, the width of heads, MLA's latent or layers."""
+
+    name: Literal["iso_kv_bytes"]
+    quantity: ClassVar[Quantity] = "kv_bytes"
+    by: Literal["kv_heads", "d_head", "latent", "depth"] = "kv_heads"
+
+
+Control = Annotated[
+    FixedDModel | FixedDHead | IsoParams | IsoFlops | IsoKVBytes, Field(discriminator="name")
+]
+"""What happens to what a layout frees or costs."""
 
 
 class Optim(Section):
@@ -168,6 +253,8 @@ class Config(Section):
     account: Account
     logger: Logger
     paths: Paths
+    hardware: str | None = None
+    """A named accelerator for which `account` predicts latencies."""
 
     @property
     def layout(self) -> HeadLayout:
@@ -187,11 +274,23 @@ class Config(Section):
             norm=model.norm,
             tie_embeddings=model.tie_embeddings,
             inputs="tokens",
-            n_inputs=task.n_inputs,
-            n_outputs=task.n_outputs,
-            max_len=task.seq_len,
+            n_inputs=model.vocab_size or task.n_inputs,
+            n_outputs=model.vocab_size or task.n_outputs,
+            max_len=model.max_len or task.seq_len,
             causal=task.causal,
+            bias=model.bias,
+            qk_norm=model.qk_norm,
         )
+
+    @property
+    def matching(self) -> Matching | None:
+        """The control, where it is one that solves for something."""
+        return self.control if isinstance(self.control, Matching) else None
+
+    @property
+    def matched(self) -> Matched | None:
+        """What an iso control came to: target, achieved, residual; None for the other controls."""
+        return matched(self)
 
 
 def parse(raw: dict[str, Any]) -> Config:
@@ -204,61 +303,31 @@ def parse(raw: dict[str, Any]) -> Config:
         config = Config.model_validate(raw)
     except ValidationError as error:
         raise RequestError(_one_line(error)) from None
-    config = config.model_copy(update={"model": _resolved(config.model)})
+    config = resolved(config)
     _cross_check(config)
     return config
-
-
-def _resolved(model: Model) -> Model:
-    """Fill in n_kv_heads, d_head and d_ff. Afterwards only numbers describe the layout."""
-    n_kv_heads = _n_kv_heads(model)
-    layout = HeadLayout.of(model.d_model, model.n_heads, n_kv_heads, model.d_head)
-    # 8/3 and 4 times d_model give both MLPs the same parameters (Shazeer 2020); rounded up to 8.
-    rule = {"swiglu": -(-8 * layout.d_model // 24) * 8, "gelu": 4 * layout.d_model, "none": 1}
-    update = {
-        "n_kv_heads": layout.n_kv_heads,
-        "kv_group_size": layout.group_size,
-        "d_head": layout.d_head,
-        "d_ff": model.d_ff if model.d_ff and model.mlp != "none" else rule[model.mlp],
-    }
-    return model.model_copy(update=update)
-
-
-def _n_kv_heads(model: Model) -> int | None:
-    """KV heads by the request: explicit, by group size, or by the kind of attention."""
-    n_heads, n_kv_heads, group = model.n_heads, model.n_kv_heads, model.kv_group_size
-    if group is not None:
-        if group < 1 or n_heads % group:
-            raise LayoutError(
-                f"model.kv_group_size={group} does not divide model.n_heads={n_heads}; "
-                "valid: a divisor of n_heads"
-            )
-        if n_kv_heads is not None and n_kv_heads * group != n_heads:
-            raise LayoutError(
-                f"model.n_kv_heads={n_kv_heads} contradicts model.kv_group_size={group} at "
-                f"model.n_heads={n_heads}; give one of them, or n_kv_heads={n_heads // group}"
-            )
-        n_kv_heads = n_heads // group
-    if model.attention == "mqa":
-        if n_kv_heads not in (None, 1):
-            raise LayoutError(
-                f"model.n_kv_heads={n_kv_heads} with attention=mqa: valid: 1 (or attention=gqa)"
-            )
-        return 1
-    if model.attention == "gqa" and n_kv_heads is None:
-        raise RequestError("attention=gqa: give model.kv_group_size or model.n_kv_heads")
-    return n_kv_heads
 
 
 def _cross_check(config: Config) -> None:
     """Every check that looks at more than one field, in one place."""
     model, task, trainer, optim = config.model, config.task, config.trainer, config.optim
-    layout = model.layout
-    if model.position == "rope" and layout.d_head % 2:
-        raise LayoutError(
-            f"model.d_head={layout.d_head} (d_model {layout.d_model}, n_heads {layout.n_heads}): "
-            "model.position=rope needs an even d_head; "
-            f"nearest valid d_head: {layout.d_head - 1 or 2} or {layout.d_head + 1}"
+    lacks = torch_mha_lacks(config.shape) if model.backend == "torch_mha" else None
+    if lacks:
+        raise LayoutError(lacks)
+    if model.attention_dropout and model.backend == "flex":
+        raise RequestError(
+            f"model.attention_dropout={model.attention_dropout} with model.backend=flex, which has "
+            "none; valid: 0, or backend sdpa or eager"
+        )
+    if model.vocab_size is not None and model.vocab_size < max(task.n_inputs, task.n_outputs):
+        raise RequestError(
+            f"model.vocab_size={model.vocab_size}: task={task.name} has "
+            f"{max(task.n_inputs, task.n_outputs)} symbols; valid: at least as many, or null"
+        )
+    if model.position == "learned" and model.max_len is not None and model.max_len < task.seq_len:
+        raise RequestError(
+            f"model.max_len={model.max_len} is shorter than task.seq_len={task.seq_len}; "
+            f"valid: at least {task.seq_len}, or null"
         )
     if optim.warmup_steps >= trainer.max_steps:
         raise RequestError(
@@ -282,19 +351,19 @@ def _one_line(error: ValidationError) -> str:
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     # A union's branch tag stands in the path (`task.moby_dick.seq_len`); users do not type it.
     path = [str(part) for part in first["loc"]]
-    task = path.pop(1) if len(path) > 2 and path[0] == "task" else None
+    branch = path.pop(1) if len(path) > 2 and path[0] in UNIONS else None
     key, value = ".".join(path), first["input"]
     if first["type"] == "extra_forbidden":
-        return unknown_key(key, value, task)
+        return unknown_key(key, value, branch)
     if first["type"] == "missing":
         return f"{key}: missing"
     return f"{key}={value}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
-def unknown_key(key: str, value: object, task: str | None = None) -> str:
+def unknown_key(key: str, value: object, branch: str | None = None) -> str:
     """The line for a key that nothing reads, with the known key closest to it."""
     section, _, leaf = key.rpartition(".")
-    known = known_keys(section, task)
+    known = known_keys(section, branch)
     prefix = f"{section}." if section else ""
     close = difflib.get_close_matches(leaf, known, n=1)
     hint = f"; did you mean {prefix}{close[0]}?" if close else ""
@@ -302,18 +371,22 @@ def unknown_key(key: str, value: object, task: str | None = None) -> str:
     return f"{key}={value}: unknown key{hint}{valid if known else ''}"
 
 
-def known_keys(section: str, task: str | None = None) -> list[str]:
-    """The keys valid in a section, as the typed configuration has them; for the section `task`,
-    those of the task of that name, or of all."""
+UNIONS: dict[str, Any] = {"task": Task, "control": Control}
+"""Sections that are one of several, told apart by their name."""
+
+
+def known_keys(section: str, branch: str | None = None) -> list[str]:
+    """The keys valid in a section, as the typed configuration has them; of a section that is one of
+    several (a task, a control), those of the one named `branch`, or of all."""
     if not section:
         return sorted(Config.model_fields)
-    if section == "task":
-        tasks = get_args(get_args(Task)[0])
-        return sorted({f for t in tasks if task in (None, _tag(t)) for f in t.model_fields})
+    if section in UNIONS:
+        branches = get_args(get_args(UNIONS[section])[0])
+        return sorted({f for b in branches if branch in (None, _tag(b)) for f in b.model_fields})
     field = Config.model_fields.get(section)
     return sorted(getattr(field.annotation if field else None, "model_fields", {}))
 
 
-def _tag(task: type[Section]) -> str:
-    """The name by which a task's section is chosen."""
-    return str(get_args(task.model_fields["name"].annotation)[0])
+def _tag(branch: type[Section]) -> str:
+    """The name by which a section's branch is chosen."""
+    return str(get_args(branch.model_fields["name"].annotation)[0])

@@ -91,6 +91,7 @@ def test_decode_stays_at_its_context(config: Make) -> None:
 def test_a_cache_that_is_not_what_the_formula_says_is_refused(config: Make) -> None:
     candidate = Candidate(config(model__attention="mqa"), CPU)
     candidate.open(context=16, batch_size=1)
-    candidate.cache.k = candidate.cache.k.repeat(1, 1, 8, 1, 1)  # as if expanded before caching
+    k, v = candidate.cache.tensors
+    candidate.cache.tensors = (k.repeat(1, 1, 8, 1, 1), v)  # as if expanded before caching
     with pytest.raises(HeadcountError, match="the live KV cache holds"):
         candidate.kv_cache()

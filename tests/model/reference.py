@@ -1,56 +1,95 @@
-"""An attention block written as the definition reads: float64, one head at a time, no kernels.
+"""Attention blocks written as their definitions read: float64, one head at a time, no kernels.
 
-Nothing here shares code with the package, so that agreement means something.
+Nothing here shares code with the package, so that agreement means something. Weights come as a
+block's state dict; every tensor is differentiable where its source is.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
+from headcount.layout import HeadLayout
+
 
 def reference_attention(
     x: Tensor,
-    wq: Tensor,
-    wk: Tensor,
-    wv: Tensor,
-    wo: Tensor,
+    weights: Mapping[str, Tensor],
+    layout: HeadLayout,
     *,
-    n_heads: int,
-    n_kv_heads: int,
-    d_head: int,
     causal: bool,
     rope: bool,
     kv_head_of: Callable[[int], int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """x (B, T, d_model) and weights (out, in) → output (B, T, d_model), weights (B, n_heads, T, T).
+    """x (B, T, d_model) → output (B, T, d_model), attention weights (B, n_heads, T, T).
 
     Query head i reads KV head `i // (n_heads / n_kv_heads)` unless `kv_head_of` says otherwise.
     """
-    group = n_heads // n_kv_heads
+    if layout.d_latent:
+        return reference_latent_attention(x, weights, layout, causal=causal, rope=rope)
+    group = layout.n_heads // layout.n_kv_heads
     kv_head_of = kv_head_of or (lambda i: i // group)
-    x, wq, wk, wv, wo = (w.double() for w in (x, wq, wk, wv, wo))
-    t = x.size(1)
-    hidden = torch.ones(t, t).triu(1).bool() if causal else torch.zeros(t, t).bool()
+    d, x = layout.d_head, x.double()
+    w = {name: weight.double() for name, weight in weights.items()}
+    wq, wk, wv = w["qkv.weight"].split([layout.q_width, layout.kv_width, layout.kv_width])
     heads, maps = [], []
-    for i in range(n_heads):
+    for i in range(layout.n_heads):
         j = kv_head_of(i)
-        q = x @ rows(wq, i, d_head).T  # (B, T, d_head)
-        k = x @ rows(wk, j, d_head).T
-        v = x @ rows(wv, j, d_head).T
+        q, k, v = x @ rows(wq, i, d).T, x @ rows(wk, j, d).T, x @ rows(wv, j, d).T  # (B, T, d)
+        if "q_norm.weight" in w:
+            q, k = rms_norm(q, w["q_norm.weight"]), rms_norm(k, w["k_norm.weight"])
         if rope:
             q, k = rotate_as_complex(q), rotate_as_complex(k)
-        scores = q @ k.transpose(1, 2) / math.sqrt(d_head)  # (B, T, T)
-        weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
-        maps.append(weights)
-        heads.append(weights @ v)
-    return torch.cat(heads, dim=-1) @ wo.T, torch.stack(maps, dim=1)
+        output, attended = one_head(q, k, v, causal)
+        heads.append(output)
+        maps.append(attended)
+    return torch.cat(heads, dim=-1) @ w["out.weight"].T, torch.stack(maps, dim=1)
+
+
+def reference_latent_attention(
+    x: Tensor, weights: Mapping[str, Tensor], layout: HeadLayout, *, causal: bool, rope: bool
+) -> tuple[Tensor, Tensor]:
+    """DeepSeek-V2 (arXiv 2405.04434), equations 9 to 19, without compression of the queries."""
+    x, n, d, r = x.double(), layout.n_heads, layout.d_head, layout.d_rope
+    w = {name: weight.double() for name, weight in weights.items()}
+    w_q, w_c, w_kr = w["qkv.weight"].split([n * (d + r), layout.d_latent, r])
+    w_uk, w_uv = w["expand.weight"].split([n * d, n * d])
+    latent = rms_norm(x @ w_c.T, w["latent_norm.weight"])
+    k_rope = x @ w_kr.T
+    if rope:
+        k_rope = rotate_as_complex(k_rope)
+    heads, maps = [], []
+    for i in range(n):
+        q, q_rope = (x @ rows(w_q, i, d + r).T).split([d, r], dim=-1)
+        if rope:
+            q_rope = rotate_as_complex(q_rope)
+        k, v = latent @ rows(w_uk, i, d).T, latent @ rows(w_uv, i, d).T
+        q, k = torch.cat((q, q_rope), dim=-1), torch.cat((k, k_rope), dim=-1)
+        output, attended = one_head(q, k, v, causal)
+        heads.append(output)
+        maps.append(attended)
+    return torch.cat(heads, dim=-1) @ w["out.weight"].T, torch.stack(maps, dim=1)
+
+
+def one_head(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    """softmax(q kᵀ / sqrt(d)) v: output (B, T, d_v) and weights (B, T, T)."""
+    t = q.size(1)
+    scores = q @ k.transpose(1, 2) / math.sqrt(q.size(2))
+    if causal:
+        scores = scores.masked_fill(torch.ones(t, t).triu(1).bool(), -math.inf)
+    attended = scores.softmax(-1)
+    return attended @ v, attended
 
 
 def rows(weight: Tensor, head: int, d_head: int) -> Tensor:
     """The (d_head, d_model) block of a projection that belongs to one head."""
     return weight[head * d_head : (head + 1) * d_head]
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
+    """Zhang & Sennrich 2019, equation 4."""
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
 def rotate_as_complex(x: Tensor, theta: float = 10_000.0) -> Tensor:

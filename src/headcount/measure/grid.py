@@ -30,7 +30,9 @@ class Candidate:
         self.backend = config.model.backend
         self.dtype_name = config.measure.dtype
         self.device = device
-        self.model = Transformer(self.shape).to(device, DTYPES[self.dtype_name]).eval()
+        self.model = (
+            Transformer(self.shape, backend=self.backend).to(device, DTYPES[self.dtype_name]).eval()
+        )
         self.points: list[records.Point] = []
 
     def open(self, context: int, batch_size: int) -> None:

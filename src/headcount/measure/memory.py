@@ -62,7 +62,7 @@ def decode_peak_bytes(
         model(prompt, cache, last_only=True)  # also grows the rotation table, before the count
         cache.truncate(context - 1)
         token = prompt[:, -1:].clone()
-        live = [*model.parameters(), *model.buffers(), cache.k, cache.v, token]
+        live = [*model.parameters(), *model.buffers(), *cache.tensors, token]
         del prompt
         return peak_bytes(lambda: model(token, cache, last_only=True), live, device)
 

@@ -65,6 +65,7 @@ def identity(config: Config) -> dict[str, Any]:
             "accumulate_grad_batches": trainer.accumulate_grad_batches,
             "precision": trainer.precision,
             "dropout": model.dropout,
+            "attention_dropout": model.attention_dropout,
         },
     }
 

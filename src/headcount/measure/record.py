@@ -67,8 +67,26 @@ def layout_record(config: Config) -> records.Layout:
         n_heads=layout.n_heads,
         n_kv_heads=layout.n_kv_heads,
         d_head=layout.d_head,
+        d_latent=layout.d_latent,
+        d_rope=layout.d_rope,
         label=layout.label,
     )
+
+
+def run_layout_record(config: Config) -> records.Layout:
+    """The layout of a run, with what its control came to."""
+    layout, found = layout_record(config), config.matched
+    if found is None:
+        return layout
+    layout.matched = records.Matched(
+        control=config.control.name,
+        key=found.key,
+        value=found.value,
+        target=found.target,
+        achieved=found.achieved,
+        residual=found.residual,
+    )
+    return layout
 
 
 def _protocol(config: Config, interleaved: int) -> dict[str, Any]:

@@ -21,7 +21,9 @@ class TrainingStep:
     def __init__(self, config: Config, device: torch.device) -> None:
         trainer, task, shape = config.trainer, config.task, config.shape
         dtype = TRUE_DTYPES.get(trainer.precision, torch.float32)
-        self.model = Transformer(shape, config.model.dropout).to(device, dtype).train()
+        m = config.model
+        model = Transformer(shape, m.dropout, 0, m.attention_dropout, m.backend)
+        self.model = model.to(device, dtype).train()
         self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=config.optim.lr)
         self.parts = trainer.accumulate_grad_batches
         self.device = device

@@ -1,14 +1,23 @@
-"""Scaled dot-product attention over a HeadLayout: single, MHA, GQA and MQA are one block."""
+"""The attention block over a HeadLayout: single, MHA, GQA and MQA are one module.
 
-from typing import NamedTuple
+`attention_block` gives the module of a shape; MLA's is in latent.py, the PyTorch reference's in
+torch_mha.py.
+"""
+
+import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend
 
-from headcount.layout import HeadLayout
+from headcount.model.backends import attention_weights, backend
 from headcount.model.cache import KVCache
+from headcount.model.sight import Sight
+from headcount.shape import ModelShape
+
+Rotation = tuple[Tensor, Tensor]
+"""cos and signed sin of the positions at hand, each (T, d) or (B, 1, T, d)."""
+Maps = list[Tensor]
+"""Filled with each layer's attention weights, (B, n_heads, T, S)."""
 
 
 class Attention(nn.Module):
@@ -18,100 +27,56 @@ class Attention(nn.Module):
     projection; its rows are all query heads, then all key heads, then all value heads.
     """
 
-    def __init__(self, layout: HeadLayout, dropout: float, causal: bool) -> None:
+    def __init__(self, shape: ModelShape, dropout: float = 0.0, backend_name: str = "sdpa") -> None:
         super().__init__()
-        self.layout = layout
+        layout = self.layout = shape.layout
         self.dropout = dropout
-        self.causal = causal
-        self.qkv = nn.Linear(layout.d_model, layout.q_width + 2 * layout.kv_width, bias=False)
-        self.out = nn.Linear(layout.q_width, layout.d_model, bias=False)
+        self.backend = backend(backend_name)
+        self.scale = 1 / math.sqrt(layout.d_head)  # Vaswani 2017, section 3.2.1
+        self.qkv = nn.Linear(layout.d_model, sum(layout.input_widths), bias=shape.bias != "none")
+        self.out = nn.Linear(layout.q_width, layout.d_model, bias=shape.bias == "all")
+        self.q_norm = nn.RMSNorm(layout.d_head, eps=shape.norm_eps) if shape.qk_norm else None
+        self.k_norm = nn.RMSNorm(layout.d_head, eps=shape.norm_eps) if shape.qk_norm else None
 
     def forward(
         self,
         x: Tensor,
-        rotation: tuple[Tensor, Tensor] | None = None,
+        sight: Sight,
+        rotation: Rotation | None = None,
         cache: KVCache | None = None,
         layer: int = 0,
+        maps: Maps | None = None,
     ) -> Tensor:
-        """x: (B, T, d_model) → (B, T, d_model). `rotation`: cos and sin, each (T, d_head)."""
+        """x: (B, T, d_model) → (B, T, d_model)."""
         a = self.layout
-        q, k, v = self.qkv(x).split([a.q_width, a.kv_width, a.kv_width], dim=-1)
-        q = q.unflatten(-1, (a.n_heads, a.d_head)).transpose(1, 2)  # (B, n_heads, T, d_head)
-        k = k.unflatten(-1, (a.n_kv_heads, a.d_head)).transpose(1, 2)  # (B, n_kv_heads, T, d_head)
-        v = v.unflatten(-1, (a.n_kv_heads, a.d_head)).transpose(1, 2)  # (B, n_kv_heads, T, d_head)
+        heads = self.qkv(x).unflatten(-1, (a.n_heads + 2 * a.n_kv_heads, a.d_head)).transpose(1, 2)
+        # (B, n_heads + 2·n_kv_heads, T, d_head); queries and keys turn together
+        qk, v = heads.split([a.n_heads + a.n_kv_heads, a.n_kv_heads], dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = qk.split([a.n_heads, a.n_kv_heads], dim=1)
+            qk = torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)
         if rotation is not None:
-            q, k = rotate(q, *rotation), rotate(k, *rotation)
+            qk = rotate(qk, *rotation)
+        q, k = qk.split([a.n_heads, a.n_kv_heads], dim=1)
         if cache is not None:
             k, v = cache.append(layer, k, v)  # each (B, n_kv_heads, S, d_head), S = past + T
+        if maps is not None:
+            maps.append(attention_weights(q, k, sight, self.scale))
         dropout = self.dropout if self.training else 0.0  # SDPA itself ignores eval mode
-        y = attend(q, k, v, self.causal, dropout)  # (B, n_heads, T, d_head)
+        y = self.backend.attend(q, k, v, sight, self.scale, dropout)  # (B, n_heads, T, d_head)
         return self.out(y.transpose(1, 2).flatten(2))
 
 
-class SDPACall(NamedTuple):
-    """The arguments of one call of F.scaled_dot_product_attention."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    mask: Tensor | None
-    is_causal: bool
-    kv_sharing: str
-
-
-def sdpa_call(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> SDPACall:
-    """Arrange q (B, n_heads, T, d_head) and k, v (B, n_kv_heads, S, d_head) for the kernel.
-
-    The last query stands at the last key: PyTorch's own `is_causal` aligns top-left and is wrong
-    for T < S. Where T < S, query heads become query rows of their KV head, so that grouped keys and
-    values are read once and never copied; a whole sequence takes the causal kernel, which needs
-    one KV head a query head.
-    """
-    n_heads, n_kv_heads = q.size(1), k.size(1)
-    t, s = q.size(2), k.size(2)
-    if n_heads == n_kv_heads:
-        mask = lower_right(t, s, q.device) if causal and 1 < t < s else None
-        return SDPACall(q, k, v, mask, causal and t == s and t > 1, "none to share")
-    group = n_heads // n_kv_heads
-    if t == s and t > 1:
-        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-        return SDPACall(q, k, v, None, causal, "repeated")
-    q = q.unflatten(1, (n_kv_heads, group)).flatten(2, 3)  # (B, n_kv_heads, group·T, d_head)
-    mask = lower_right(t, s, q.device).repeat(group, 1) if causal and t > 1 else None
-    return SDPACall(q, k, v, mask, False, "grouped rows")
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool, dropout: float = 0.0) -> Tensor:
-    """softmax(q kᵀ / sqrt(d_head)) v with shared KV heads: (B, n_heads, T, d_head)."""
-    call = sdpa_call(q, k, v, causal)
-    y = F.scaled_dot_product_attention(
-        call.q, call.k, call.v, attn_mask=call.mask, dropout_p=dropout, is_causal=call.is_causal
-    )
-    return y.reshape(q.shape)  # grouped rows go back to (B, n_heads, T, d_head)
-
-
-def kernel_that_runs(call: SDPACall) -> str:
-    """The name of the SDPA kernel that PyTorch takes for this call: flash, math, …"""
-    choice = torch._fused_sdp_choice(
-        call.q, call.k, call.v, attn_mask=call.mask, dropout_p=0.0, is_causal=call.is_causal
-    )
-    return "sdpa " + SDPBackend(choice).name.lower().removesuffix("_attention")
-
-
-def lower_right(t: int, s: int, device: torch.device) -> Tensor:
-    """(T, S) mask, True where query i, at position S − T + i, may look at key j."""
-    return torch.ones(t, s, dtype=torch.bool, device=device).tril(diagonal=s - t)
-
-
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding (Su 2021) in the half-split pairing: x (B, heads, T, d_head)."""
+    """Rotary embedding (Su 2021) in the half-split pairing: x (B, heads, T, d). The first half of
+    `sin` carries the minus sign of the rotation."""
     left, right = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-right, left), dim=-1) * sin
+    return torch.addcmul(x * cos, torch.cat((right, left), dim=-1), sin)
 
 
-def rotation_table(n_positions: int, d_head: int, theta: float = 10_000.0) -> Tensor:
-    """cos and sin of every position's angles, stacked: (2, n_positions, d_head)."""
-    frequency = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float32) / d_head)
+def rotation_table(n_positions: int, d: int, theta: float) -> Tensor:
+    """cos and signed sin of every position's angles, stacked: (2, n_positions, d)."""
+    frequency = theta ** (-torch.arange(0, d, 2, dtype=torch.float32) / d)
     angle = torch.outer(torch.arange(n_positions, dtype=torch.float32), frequency)
-    angle = torch.cat((angle, angle), dim=-1)  # (n_positions, d_head)
-    return torch.stack((angle.cos(), angle.sin()))
+    cos, sin = angle.cos(), angle.sin()  # (n_positions, d/2)
+    return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))

@@ -15,23 +15,27 @@ def generate(
     temperature: float = 0.0,
     top_k: int | None = None,
     generator: torch.Generator | None = None,
+    lengths: Tensor | None = None,
 ) -> Tensor:
     """Continue `prompt` (B, T) by n_tokens: (B, T + n_tokens).
 
     temperature 0 is greedy; above it, tokens are drawn from the softmax of logits / temperature,
-    among the `top_k` likeliest if given. Raises ValueError for an empty prompt.
+    among the `top_k` likeliest if given. `lengths` (B,) says how many tokens of each row's prompt are
+    real, the rest being padding; the new tokens stand behind the padding, in the last n_tokens
+    columns. Raises ValueError for an empty prompt.
     """
-    if prompt.size(1) == 0:
-        raise ValueError("generation needs a prompt of at least one token")
+    if prompt.size(1) == 0 or (lengths is not None and not bool(lengths.all())):
+        raise ValueError("generation needs prompts of at least one token")
     batch_size, t = prompt.shape
     weight = next(model.parameters())
     cache = KVCache(model.shape, batch_size, t + n_tokens, weight.dtype, weight.device)
-    tokens, step = prompt, prompt
+    pieces, step = [prompt], prompt
     for _ in range(n_tokens):
-        logits = model(step, cache, last_only=True)[:, -1]  # (B, n_outputs)
+        logits = model(step, cache, last_only=True, lengths=lengths)[:, -1]  # (B, n_outputs)
         step = _choose(logits, temperature, top_k, generator)  # (B, 1)
-        tokens = torch.cat((tokens, step), dim=1)
-    return tokens
+        pieces.append(step)
+        lengths = None  # every row goes on by one real token
+    return torch.cat(pieces, dim=1)
 
 
 def _choose(

@@ -17,6 +17,20 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_by_name=True, validate_by_alias=True)
 
 
+class Matched(Strict):
+    """What an iso control came to: a quantity brought to a reference's by turning one dial."""
+
+    control: str
+    key: str
+    """The key under `model` that was solved for."""
+    value: int
+    target: int
+    """Of the reference: parameters, FLOPs of a forward, or KV-cache bytes a token at 2 bytes."""
+    achieved: int
+    residual: float
+    """(achieved − target) / target."""
+
+
 class Layout(Strict):
     """The head layout of a run, as built."""
 
@@ -25,7 +39,13 @@ class Layout(Strict):
     n_heads: int
     n_kv_heads: int
     d_head: int
+    d_latent: int = 0
+    """MLA: width of the cached latent; 0 for every other kind."""
+    d_rope: int = 0
+    """MLA: width of the shared rotary key."""
     label: str
+    matched: Matched | None = None
+    """Of a run: what its control came to; None where that solves for nothing, and in a cost record."""
 
 
 class Slice(Strict):

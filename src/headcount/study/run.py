@@ -16,7 +16,7 @@ import torch
 
 from headcount.config import Config
 from headcount.measure.protocol import cost_id
-from headcount.measure.record import layout_record
+from headcount.measure.record import run_layout_record
 from headcount.model import Transformer
 from headcount.redaction import command_line
 from headcount.study.identity import code_identity, run_id
@@ -138,7 +138,7 @@ def note(record: Record, progress: RunProgress) -> None:
 def load_model(config: Config, checkpoint: Path) -> Transformer:
     """The model of a run with the weights of one of its checkpoints, in eval mode on the CPU."""
     state = torch.load(checkpoint, weights_only=True, map_location="cpu")["state_dict"]
-    model = Transformer(config.shape)
+    model = Transformer(config.shape, backend=config.model.backend)
     model.load_state_dict({k.removeprefix("model."): v for k, v in state.items()})
     return model.eval()
 
@@ -153,7 +153,7 @@ def new_record(config: Config, study: Study, earlier: Record | None) -> Record:
         study=config.study,
         status="running",
         config=config.model_dump(mode="json"),
-        layout=layout_record(config),
+        layout=run_layout_record(config),
         training=training,
         cost=study.cost(cost_id(config)),
         environment=environment(config),

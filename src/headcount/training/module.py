@@ -21,7 +21,10 @@ class HeadcountModule(pl.LightningModule):
         super().__init__()
         self.config = config
         self.task = task
-        self.model = Transformer(config.shape, config.model.dropout, config.seed)
+        model = config.model
+        self.model = Transformer(
+            config.shape, model.dropout, config.seed, model.attention_dropout, model.backend
+        )
 
     def training_step(self, batch: tuple[Batch, int], batch_idx: int) -> Tensor:
         """Mean loss over the scored positions of the whole step, of which this batch is one of
@@ -33,7 +36,7 @@ class HeadcountModule(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Give dropout a stream of its own for each part of each step."""
-        if self.config.model.dropout:
+        if self.config.model.dropout or self.config.model.attention_dropout:
             torch.manual_seed(derive(self.config.seed, "dropout", self.global_step, batch_idx))
 
     def configure_optimizers(self) -> Any:
