@@ -22,8 +22,9 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def points(parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every point of a grid; of a range its ends."""
+    """Every point of a grid, at its first seed; of a range its ends."""
     axes = [p.get("values") or [p["min"], p["max"]] for p in parameters.values()]
+    axes = [a[:1] if key == "seed" else a for key, a in zip(parameters, axes, strict=True)]
     return [dict(zip(parameters, point, strict=True)) for point in itertools.product(*axes)]
 
 
@@ -92,8 +93,8 @@ def test_the_grid_is_the_shipped_study():
     sweep = load(next(p for p in FILES if p.stem == "head_count"))
     ids = {run_id(compose(command(sweep, p)[3:])) for p in points(sweep["parameters"])}
     study = {
-        run_id(compose(["experiment=head_count", f"model.n_heads={h}", f"seed={s}"]))
+        run_id(compose(["experiment=head_count", f"model.n_heads={h}", "seed=0"]))
         for h in (1, 2, 4, 8, 16)
-        for s in (0, 1, 2)
     }
     assert ids == study
+    assert sweep["parameters"]["seed"]["values"] == [0, 1, 2]
