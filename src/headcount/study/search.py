@@ -27,7 +27,7 @@ from headcount.study.tell import say
 
 try:
     import optuna
-    import optuna.storages.journal
+    from optuna.storages.journal import JournalFileBackend
 except ModuleNotFoundError:
     raise RequestError(
         "hydra/sweeper=optuna: Optuna is not installed; pip install 'headcount[search]'"
