@@ -91,9 +91,9 @@ def account(
     if config.hardware is not None:
         from headcount.measure.hardware import predicted
 
-        context, batch_size = config.account.seq_len or config.task.seq_len, 1
+        tokens, batch_size = config.account.seq_len or config.task.seq_len, 1
         figures |= predicted(
-            config.shape, config.account.dtype, context, batch_size, config.hardware
+            config.shape, config.account.dtype, tokens, batch_size, config.hardware
         )
     if as_json:
         print(json.dumps(figures, indent=1))

@@ -52,7 +52,9 @@ def composer():
 
 
 def by_hydra(composer, overrides):
-    return parse(run_part(composer.loader.load_sweep_config(composer.master, overrides), resolve=True))
+    return parse(
+        run_part(composer.loader.load_sweep_config(composer.master, overrides), resolve=True)
+    )
 
 
 def test_every_kind_of_override_comes_out_as_hydra_has_it(composer):
