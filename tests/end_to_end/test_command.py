@@ -92,7 +92,7 @@ REFUSED = {
     "model.n_head=4": "model.n_head=4: unknown key; did you mean model.n_heads?",
     "++model.n_head=4": "model.n_head=4: unknown key; did you mean model.n_heads?",
     "attention=gqa model.n_kv_heads=3 model.n_heads=8": "nearest valid: 2 or 4",
-    "task=nope": "task=nope: no such choice; valid: endpoint_selection",
+    "task=nope": "task=nope: no such choice; valid: compositional_mqar, digits, endpoint_selection",
     "model.n_heads=0": "model.n_heads=0: must be at least 1",
     "model.n_heads=64": "model.position=rope needs an even d_head",
     "hydra.typo=1": "hydra.typo=1: unknown key",
