@@ -6,13 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.end_to_end.test_command import headcount
 
 from headcount.hydra_app import compose
-from tests.end_to_end.test_command import headcount
 
 ROOT = Path(__file__).parents[2]
 
-PAGES = [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 BUDGET = (
     "trainer.max_steps=2", "optim.warmup_steps=1", "task.batch_size=2", "task.eval_tokens=512",
@@ -22,8 +22,11 @@ BUDGET = (
 
 
 def commands(page: Path) -> list[list[str]]:
-    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.S | re.M)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    """The commands of a page's shell blocks, and those that stand indented as code."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M)
+    indented = re.findall(r"^ {4}((?:headcount|make) .*)$", text, re.M)
+    lines = [line for block in [*blocks, *indented] for line in block.splitlines()]
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
