@@ -44,8 +44,9 @@ def layout_of(n_heads: int, n_kv_heads: int | None = None, d_model: int = D_MODE
 
 def shape_of(layout: Layout, n_layers: int = 2) -> ModelShape:
     head = HeadLayout(layout.d_model, layout.n_heads, layout.n_kv_heads, layout.d_head)
+    position = "learned" if head.d_head % 2 else "rope"  # which wants an even width
     return ModelShape(
-        head, n_layers, 176, "swiglu", "rope", "rmsnorm", False, "tokens", 256, 256, 128
+        head, n_layers, 176, "swiglu", position, "rmsnorm", False, "tokens", 256, 256, 128
     )
 
 
