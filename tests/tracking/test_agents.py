@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -59,9 +60,11 @@ def shell(tmp_path, server, monkeypatch):
 
 def finished(process: subprocess.Popen) -> str:
     try:
-        output, _ = process.communicate(timeout=400)
-    finally:
-        process.kill()
+        output, _ = process.communicate(timeout=900)
+    except subprocess.TimeoutExpired:
+        for left in [*psutil.Process(process.pid).children(recursive=True), process]:
+            left.kill()
+        raise
     assert process.returncode == 0, output
     return output
 
