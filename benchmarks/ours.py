@@ -31,6 +31,28 @@ def decode_step(
     return step
 
 
+def generate(
+    shape: ModelShape, batch_size: int, context: int, dtype: torch.dtype, n_tokens: int
+) -> Callable[[], Tensor]:
+    """Greedy generation of n_tokens after a context that the cache holds: our loop, step by step."""
+    model = Transformer(shape).to(dtype).eval()
+    cache = KVCache(shape, batch_size, context + n_tokens, dtype)
+    cache.k.normal_()
+    cache.v.normal_()
+    cache.length = context + n_tokens
+    prompt = torch.zeros(batch_size, context, dtype=torch.long)
+
+    def run() -> Tensor:
+        cache.truncate(context - 1)
+        tokens, token = prompt, prompt[:, -1:]
+        for _ in range(n_tokens):
+            token = model(token, cache, last_only=True)[:, -1].argmax(-1, keepdim=True)
+            tokens = torch.cat((tokens, token), dim=1)
+        return tokens
+
+    return run
+
+
 def prefill(
     shape: ModelShape, batch_size: int, context: int, dtype: torch.dtype
 ) -> Callable[[], Tensor]:

@@ -57,36 +57,34 @@ def _llama(shape: ModelShape) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     layout = shape.layout
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=shape.n_inputs,
-            hidden_size=layout.d_model,
-            intermediate_size=shape.d_ff,
-            num_hidden_layers=shape.n_layers,
-            num_attention_heads=layout.n_heads,
-            num_key_value_heads=layout.n_kv_heads,
-            max_position_embeddings=shape.max_len,
-            attn_implementation="sdpa",
-        )
-    )
+    settings: dict[str, Any] = {
+        "vocab_size": shape.n_inputs,
+        "hidden_size": layout.d_model,
+        "intermediate_size": shape.d_ff,
+        "num_hidden_layers": shape.n_layers,
+        "num_attention_heads": layout.n_heads,
+        "num_key_value_heads": layout.n_kv_heads,
+        "max_position_embeddings": shape.max_len,
+        "attn_implementation": "sdpa",
+    }
+    return LlamaForCausalLM(LlamaConfig(**settings))
 
 
 def _gpt2(shape: ModelShape) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=shape.n_inputs,
-            n_positions=shape.max_len,
-            n_embd=shape.layout.d_model,
-            n_layer=shape.n_layers,
-            n_head=shape.layout.n_heads,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            attn_implementation="sdpa",
-        )
-    )
+    settings: dict[str, Any] = {
+        "vocab_size": shape.n_inputs,
+        "n_positions": shape.max_len,
+        "n_embd": shape.layout.d_model,
+        "n_layer": shape.n_layers,
+        "n_head": shape.layout.n_heads,
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+        "attn_implementation": "sdpa",
+    }
+    return GPT2LMHeadModel(GPT2Config(**settings))
 
 
 def _litgpt(shape: ModelShape) -> Any:
@@ -186,6 +184,27 @@ def transformers_dynamic(
     return step
 
 
+def transformers_generate(
+    shape: ModelShape, batch_size: int, context: int, dtype: torch.dtype, n_tokens: int
+) -> Step:
+    """Greedy `generate` of n_tokens after a context that its default cache holds."""
+    from transformers import DynamicCache
+
+    model, layout, cache = _llama(shape).to(dtype).eval(), shape.layout, DynamicCache()
+    size = (batch_size, layout.n_kv_heads, context - 1, layout.d_head)
+    for layer in range(shape.n_layers):
+        cache.update(torch.randn(size).to(dtype), torch.randn(size).to(dtype), layer)
+    prompt = torch.zeros(batch_size, context, dtype=torch.long)
+    settings = {"max_new_tokens": n_tokens, "do_sample": False, "eos_token_id": None}
+
+    def run() -> Tensor:
+        cache.crop(context - 1)
+        mask = torch.ones_like(prompt)
+        return model.generate(prompt, attention_mask=mask, past_key_values=cache, **settings)
+
+    return run
+
+
 def transformers_static(
     shape: ModelShape, batch_size: int, context: int, dtype: torch.dtype
 ) -> Step:
@@ -198,7 +217,8 @@ def transformers_static(
     cache.early_initialization(
         batch_size, layout.n_kv_heads, layout.d_head, dtype, torch.device("cpu")
     )
-    for layer in cache.layers:
+    layers: Any = cache.layers
+    for layer in layers:
         layer.keys.normal_()
         layer.values.normal_()
     token, place = torch.zeros(batch_size, 1, dtype=torch.long), torch.tensor([context - 1])

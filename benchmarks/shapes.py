@@ -1,5 +1,7 @@
 """The shapes that are compared."""
 
+from typing import Literal
+
 from headcount.layout import HeadLayout
 from headcount.shape import ModelShape
 
@@ -9,18 +11,18 @@ def shape(
     n_layers: int,
     n_heads: int,
     n_kv_heads: int | None = None,
-    position: str = "rope",
+    family: Literal["llama", "gpt", "gpt-rope"] = "llama",
     max_len: int = 256,
 ) -> ModelShape:
-    """A byte-level model; RoPE goes with RMSNorm and SwiGLU as in Llama, learned positions with
-    LayerNorm and GELU as in GPT-2."""
-    llama = position == "rope"
+    """A byte-level model: Llama's RoPE, RMSNorm and SwiGLU; GPT-2's learned positions, LayerNorm,
+    GELU and tied embeddings; or the latter with RoPE in place of the learned table."""
+    llama = family == "llama"
     return ModelShape(
         layout=HeadLayout.of(d_model, n_heads, n_kv_heads),
         n_layers=n_layers,
         d_ff=-(-8 * d_model // 24) * 8 if llama else 4 * d_model,
         mlp="swiglu" if llama else "gelu",
-        position="rope" if llama else "learned",
+        position="learned" if family == "gpt" else "rope",
         norm="rmsnorm" if llama else "layernorm",
         tie_embeddings=not llama,
         inputs="tokens",

@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks import ours, peers
+from benchmarks.clock import interleave
 from benchmarks.shapes import TRAINING, shape
 from benchmarks.table import Row, row
-from headcount.measure.clock import interleave
 
-CPU = torch.device("cpu")
 # At least so many times the minimal GPT's speed: with learned positions, and with RoPE.
 LEARNED_TARGET, ROPE_TARGET = 1.0, 0.9
 
@@ -31,24 +30,27 @@ def training_step(model: nn.Module, batch_size: int, seq_len: int) -> Callable[[
 
 
 def run(repeats: int) -> list[Row]:
-    """Our model with learned positions and with RoPE against each peer of its kind, fp32 eager."""
+    """Our model at the shape of GPT-2, at that shape with RoPE, and at that of Llama, against each
+    peer of the kind; fp32, eager."""
     rows = []
+    minimal = next(iter(peers.GPT_PEERS))
+    against = {
+        "gpt": dict.fromkeys(peers.GPT_PEERS) | {minimal: LEARNED_TARGET},
+        "gpt-rope": {minimal: ROPE_TARGET},
+        "llama": dict.fromkeys(peers.LLAMA_PEERS),
+    }
     for name, size in TRAINING.items():
-        batch_size, seq_len = size["batch_size"], size["seq_len"]
-        dims = {key: size[key] for key in ("d_model", "n_layers", "n_heads")}
-        learned, rope = (shape(**dims, position=kind, max_len=256) for kind in ("learned", "rope"))
-        models = {"ours, learned": ours.trainable(learned), "ours, RoPE": ours.trainable(rope)}
-        models |= {peer: make(learned) for peer, make in peers.GPT_PEERS.items()}
-        models |= {peer: make(rope) for peer, make in peers.LLAMA_PEERS.items()}
-        steps = [training_step(model, batch_size, seq_len) for model in models.values()]
-        samples = dict(zip(models, interleave(steps, CPU, repeats, warmup=2), strict=True))
-        for peer in peers.GPT_PEERS:
-            target = LEARNED_TARGET if peer.startswith("minimal") else None
-            what = f"training step, {name}, learned positions"
-            rows.append(row(what, peer, samples["ours, learned"], samples[peer], target))
-        minimal = next(iter(peers.GPT_PEERS))
-        for peer in (minimal, *peers.LLAMA_PEERS):
-            target = ROPE_TARGET if peer == minimal else None
-            what = f"training step, {name}, RoPE"
-            rows.append(row(what, peer, samples["ours, RoPE"], samples[peer], target))
+        batch = (size["batch_size"], size["seq_len"])
+        dims = (size["d_model"], size["n_layers"], size["n_heads"])
+        gpt, rope, llama = (shape(*dims, family=family) for family in ("gpt", "gpt-rope", "llama"))
+        models = {"gpt": ours.trainable(gpt), "gpt-rope": ours.trainable(rope)}
+        models |= {"llama": ours.trainable(llama)}
+        models |= {peer: make(gpt) for peer, make in peers.GPT_PEERS.items()}
+        models |= {peer: make(llama) for peer, make in peers.LLAMA_PEERS.items()}
+        steps = [training_step(model, *batch) for model in models.values()]
+        samples = dict(zip(models, interleave(steps, repeats), strict=True))
+        for family, targets in against.items():
+            for peer, target in targets.items():
+                what = f"training step, {name}, {family}"
+                rows.append(row(what, peer, samples[family], samples[peer], target))
     return rows

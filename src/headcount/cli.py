@@ -79,7 +79,7 @@ def account(
 
         headcount account attention=gqa model.kv_group_size=2 account.dtype=bf16
 
-        headcount account model=llama-3-8b account.dtype=bf16 account.seq_len=8192
+        headcount account model=llama-3-8b account.dtype=bf16 account.seq_len=8192 hardware=H200
     """
     from headcount import hydra_app
 
@@ -88,6 +88,13 @@ def account(
         config.account.dtype, config.account.seq_len or config.task.seq_len
     )
     figures |= config.matched.figures() if config.matched else {}
+    if config.hardware is not None:
+        from headcount.measure.hardware import predicted
+
+        context, batch_size = config.account.seq_len or config.task.seq_len, 1
+        figures |= predicted(
+            config.shape, config.account.dtype, context, batch_size, config.hardware
+        )
     if as_json:
         print(json.dumps(figures, indent=1))
         return
@@ -110,21 +117,80 @@ def status(study: StudyName, results: Results = Path("results")) -> None:
 
 
 @app.command()
-def report(study: StudyName, results: Results = Path("results")) -> None:
-    """Analyse a study's records again: the table, the page and the pictures.
+def report(
+    studies: Annotated[list[str], typer.Argument(help="Names under --results, or folders.")],
+    results: Results = Path("results"),
+    reference: Annotated[
+        str | None, typer.Option(help="Label of the layout that others are compared with.")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="Differences below it do not matter; default 0.01.")
+    ] = None,
+) -> None:
+    """Analyse the records of one study or several: the table, the page and the pictures.
 
-    Example:
+    Examples:
 
         headcount report head_count
+
+        headcount report head_count --reference "mha h8" --margin 0.02
     """
     from headcount.analysis.report import build, summary_table
     from headcount.study.store import Study
     from headcount.study.watch import console
 
-    found = Study.find(study, results)
+    found = [Study.find(study, results) for study in studies]
+    page = build(found, reference=reference, margin=margin)
     out = console()
-    out.print(summary_table(found))
-    out.print(f"report: {build(found)}", soft_wrap=True)
+    for study in found:
+        out.print(summary_table(study))
+    out.print(f"report: {page}", soft_wrap=True)
+
+
+@app.command()
+def recommend(
+    study: StudyName,
+    results: Results = Path("results"),
+    latency_ms: Annotated[
+        float | None, typer.Option(help="Most milliseconds a decode step may take (median).")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Most memory while decoding, such as 2GiB.")
+    ] = None,
+    kv: Annotated[str | None, typer.Option(help="Largest KV cache, such as 512MiB.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens of context to serve.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Sequences served at once.")] = None,
+    hardware: Annotated[
+        str | None, typer.Option(help="Part of the name of a measured device.")
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Loss that may be given up for a lower cost; default 0.01.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say which layout to use within limits, why, how surely, and what would change it.
+
+    Examples:
+
+        headcount recommend head_count
+
+        headcount recommend head_count --context 1024 --kv 64KiB --json
+    """
+    from headcount.analysis.recommend import Limits, bytes_of
+    from headcount.analysis.recommend import recommend as choose
+    from headcount.study.store import Study
+
+    limits = Limits(
+        latency_ms=latency_ms,
+        memory_bytes=bytes_of(memory) if memory else None,
+        kv_bytes=bytes_of(kv) if kv else None,
+        context=context,
+        batch_size=batch_size,
+        hardware=hardware,
+        tolerance=tolerance,
+    )
+    choice = choose(Study.find(study, results), limits)
+    print(json.dumps(choice.to_json(), indent=1) if as_json else choice.words)
 
 
 def main() -> None:

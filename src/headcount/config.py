@@ -199,6 +199,8 @@ class Config(Section):
     account: Account
     logger: Logger
     paths: Paths
+    hardware: str | None = None
+    """A named accelerator for which `account` predicts latencies."""
 
     @property
     def layout(self) -> HeadLayout:

@@ -1,5 +1,6 @@
 """Synthetic studies: records with known figures, written to a real study's folder."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headcount.analysis import report
 from headcount.layout import HeadLayout
 from headcount.shape import ModelShape
 from headcount.study.records import (
@@ -210,6 +212,7 @@ def make_record(
 
 
 # Mean test loss by (n_heads, n_kv_heads): a U over heads, like the novel's at this size.
+_POSITIONS = {"0_15": 0.4, "16_63": 0.05, "64_127": -0.05}
 TRUTH = {
     (1, 1): 1.95,
     (2, 2): 1.91,
@@ -239,6 +242,21 @@ def make_study(tmp_path: Path) -> Callable[..., Study]:
     return make
 
 
+def write_metrics(study: Study, record: Record, steps: int = 500) -> None:
+    """A metrics.jsonl as training writes it: a row a step, and some of validation."""
+    last = record.quality.val_loss
+    assert last is not None
+    lines = []
+    for step in range(1, steps + 1):
+        tokens = step * 2048
+        loss = last + 3 * 0.985 ** (500 * step / steps)
+        lines.append({"step": step, "tokens": tokens, "train/loss": loss, "lr": 0.003})
+        if step % (steps // 5) == 0:
+            lines.append({"step": step, "tokens": tokens, "val/loss": loss})
+    path = study.run_folder(record.run_id) / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def novel_records(seeds: int = 3, noise: float = 0.008, with_cost: bool = True) -> list[Record]:
     """The default study's runs: nine layouts, seed effects shared by all layouts."""
     rng = np.random.default_rng(7)
@@ -255,7 +273,7 @@ def novel_records(seeds: int = 3, noise: float = 0.008, with_cost: bool = True) 
                     seed,
                     float(loss),
                     cost=cost,
-                    slices={"first quarter": loss + 0.2, "last quarter": loss - 0.05},
+                    slices={f"position_{p}": loss + up for p, up in _POSITIONS.items()},
                 )
             )
     return records
@@ -266,4 +284,18 @@ def novel(make_study: Callable[..., Study]) -> Study:
     """Nine layouts over three seeds, all completed and measured."""
     records = novel_records()
     costs = {r.cost.cost_id: r.cost for r in records if r.cost}
-    return make_study(records, list(costs.values()))
+    study = make_study(records, list(costs.values()))
+    for record in records:
+        write_metrics(study, record)
+    return study
+
+
+@pytest.fixture(scope="session")
+def novel_report(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """The same study with its report written, for tests that only read."""
+    study = Study(tmp_path_factory.mktemp("session") / "novel")
+    for record in novel_records():
+        study.write_record(record)
+        write_metrics(study, record)
+    report.build(study)
+    return study

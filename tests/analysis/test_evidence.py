@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from headcount.analysis import evidence
+from headcount.analysis.arms import TEST_ACCURACY, Arm
 from headcount.study.store import Study
 
 from .conftest import TRUTH, layout_of, make_cost, make_record
@@ -14,7 +15,7 @@ from .conftest import TRUTH, layout_of, make_cost, make_record
 Make = Callable[..., Study]
 
 
-def arm(found: evidence.Evidence, label: str) -> evidence.Arm:
+def arm(found: evidence.Evidence, label: str) -> Arm:
     return next(a for a in found.arms if a.label == label)
 
 
@@ -111,7 +112,7 @@ def test_cost_of_another_depth_is_not_joined(make_study: Make) -> None:
 def test_accuracy_is_the_metric_where_every_run_has_one(make_study: Make) -> None:
     records = [make_record(layout_of(h), 0, 0.3, accuracy=0.5 * h) for h in (1, 2)]
     found = evidence.load(make_study(records))
-    assert found.metric is evidence.TEST_ACCURACY
+    assert found.metric is TEST_ACCURACY
     assert arm(found, "mha h2").mean == 1.0
 
 
@@ -148,9 +149,10 @@ def test_a_setting_tied_to_the_layout_is_named(make_study: Make) -> None:
 def test_tuned_rates_report_on_fresh_seeds(make_study: Make) -> None:
     records = []
     for h in (2, 4):
-        for lr in (1e-3, 3e-3):
-            records += [make_record(layout_of(h), s, 1.5, optim__lr=lr) for s in (100, 101)]
         best = 1e-3 if h == 2 else 3e-3
+        for lr in (3e-4, 1e-3, 3e-3, 1e-2):
+            loss = 1.5 + abs(np.log(lr / best))
+            records += [make_record(layout_of(h), s, loss, optim__lr=lr) for s in (100, 101)]
         records += [make_record(layout_of(h), s, 2.0, optim__lr=best) for s in range(3)]
     found = evidence.load(make_study(records))
     for label, lr in (("mha h2", 1e-3), ("mha h4", 3e-3)):
@@ -158,7 +160,6 @@ def test_tuned_rates_report_on_fresh_seeds(make_study: Make) -> None:
         assert arm(found, label).lr == lr
         assert arm(found, label).lr_choice == "tuned"
     assert not said(found, "learning rate")
-    assert not found.shared_lr
 
 
 def test_rates_chosen_on_the_reported_seeds_are_called_flattered(make_study: Make) -> None:

@@ -24,6 +24,11 @@ PICTURES = {
     "difference_from_reference",
     "quality_vs_decode_latency",
     "quality_vs_kv_bytes",
+    "decode_latency_vs_context",
+    "prefill_latency_vs_context",
+    "kv_cache_vs_context_and_batch",
+    "learning_curves",
+    "slices",
 }
 
 
@@ -43,17 +48,16 @@ def specs_of(page: str) -> dict[str, dict]:
     return json.loads(text[1])
 
 
-def test_files(novel: Study) -> None:
-    page = report.build(novel)
-    assert page == novel.report / "index.html"
+def test_files(novel_report: Study) -> None:
+    novel = novel_report
     assert {p.stem for p in (novel.report / "figures").glob("*.png")} == PICTURES
     table = pl.read_csv(novel.report / "table.csv")
     assert table.height == 27
     assert {"run_id", "quality/test_loss", "kv_cache/bytes_per_token"} <= set(table.columns)
 
 
-def test_page_is_self_contained_and_light(novel: Study) -> None:
-    page = page_of(novel)
+def test_page_is_self_contained_and_light(novel_report: Study) -> None:
+    page = (novel_report.report / "index.html").read_text()
     assert len(page.encode()) < 8e6
     # Nothing is fetched: no script, style, image or font from elsewhere.
     markup = re.sub(r"<script\b.*?</script>", "", page, flags=re.S)
@@ -61,27 +65,27 @@ def test_page_is_self_contained_and_light(novel: Study) -> None:
     assert 'src="' not in markup
 
 
-def test_page_says_the_verdict_first_and_links_every_run(novel: Study) -> None:
-    page = page_of(novel)
+def test_page_says_the_verdict_first_and_links_every_run(novel_report: Study) -> None:
+    page = (novel_report.report / "index.html").read_text()
     assert page.index("Lowest mean test loss") < page.index("<table")
-    for record in novel.records():
+    for record in novel_report.records():
         assert f'href="../runs/{record.run_id}/"' in page
-        assert (novel.report / f"../runs/{record.run_id}/record.json").exists()
+        assert (novel_report.report / f"../runs/{record.run_id}/record.json").exists()
 
 
-def test_figures_show_the_records_values(novel: Study) -> None:
-    specs = specs_of(page_of(novel))
+def test_figures_show_the_records_values(novel_report: Study) -> None:
+    specs = specs_of((novel_report.report / "index.html").read_text())
     assert {name.removeprefix("c0-") for name in specs} == PICTURES
     mha = next(t for t in specs["c0-quality_vs_heads"]["data"] if t["name"] == "MHA")
-    records = [r for r in novel.records() if r.layout.kind in ("single", "mha")]
+    records = [r for r in novel_report.records() if r.layout.kind in ("single", "mha")]
     for i, heads in enumerate((1, 2, 4, 8, 16)):
         losses = [r.quality.test_loss for r in records if r.layout.n_heads == heads]
         assert mha["y"][i] == pytest.approx(np.mean(losses))
     assert all(bar > 0 for bar in mha["error_y"]["array"])
 
 
-def test_definitions_state_where_latency_was_taken(novel: Study) -> None:
-    page = page_of(novel)
+def test_definitions_state_where_latency_was_taken(novel_report: Study) -> None:
+    page = (novel_report.report / "index.html").read_text()
     assert "context 256, batch 1, fp32, CPU AMD EPYC 9R14, kernel grouped matmul" in page
 
 
@@ -164,12 +168,13 @@ def test_table_fits_a_terminal(novel: Study, width: int) -> None:
     assert len(text.splitlines()) < 30
 
 
-def test_reporting_never_imports_torch(novel: Study) -> None:
+def test_reporting_never_imports_torch(make_study: Make) -> None:
+    study = make_study([make_record(layout_of(4), s, 2.0 + s) for s in range(2)])
     code = (
-        "import sys; from pathlib import Path; from headcount.analysis import report\n"
+        "import sys; from pathlib import Path; from headcount.analysis import recommend, report\n"
         "from headcount.study.store import Study\n"
-        f"study = Study(Path({str(novel.folder)!r})); report.build(study); "
-        "report.summary_table(study)\n"
+        f"study = Study(Path({str(study.folder)!r})); report.build(study); "
+        "report.summary_table(study); recommend.recommend(study)\n"
         "assert not {'torch', 'pytorch_lightning', 'wandb', 'pandas'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

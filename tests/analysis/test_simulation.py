@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headcount.analysis import statistics, verdicts
-from headcount.analysis.evidence import TEST_LOSS, Arm
+from headcount.analysis.arms import TEST_LOSS, Arm
 from headcount.analysis.verdicts import Comparison
 
 from .conftest import layout_of
@@ -38,7 +38,8 @@ def simulate(
             Arm(layout, "", None, tuple(range(n_seeds)), values, (), {}, None)
             for layout, values in zip(layouts, table, strict=True)
         ]
-        found.append(verdicts.compare(arms, arms[0], TEST_LOSS, MARGIN)[1:])
+        pooled = verdicts.pooled_error(arms)
+        found.append(verdicts.compare(arms, arms[0], TEST_LOSS, MARGIN, pooled)[1:])
     return found
 
 

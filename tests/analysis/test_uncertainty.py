@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from headcount.analysis import evidence, pareto, uncertainty, verdicts
+from headcount.analysis.arms import Arm
 from headcount.analysis.serving import serving
 from headcount.study.store import Study
 
@@ -14,7 +15,7 @@ from .conftest import layout_of, make_cost, make_record
 Make = Callable[..., Study]
 
 
-def draws_of(study: Study, n: int = 4000) -> tuple[list[evidence.Arm], uncertainty.Draws]:
+def draws_of(study: Study, n: int = 4000) -> tuple[list[Arm], uncertainty.Draws]:
     found = evidence.load(study)
     arms = found.arms_of("")
     judgement = verdicts.judge(found)

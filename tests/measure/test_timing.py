@@ -37,6 +37,21 @@ def test_short_calls_are_repeated_until_they_last() -> None:
     assert len(few[0]) == 3 < len(many[0])
 
 
+def test_samples_are_what_the_clock_says() -> None:
+    """Two calls of 3 and 5 ms by a clock that only they advance."""
+    clock = {"ns": 0}
+
+    def spend(ms: int) -> Callable[[], None]:
+        return lambda: clock.update(ns=clock["ns"] + ms * 1_000_000)
+
+    calls = [spend(3), spend(5)]
+    samples = interleave(calls, CPU, 4, 1, min_ms=0, min_warmup_ms=0, now=lambda: clock["ns"])
+    assert samples == [[3.0] * 4, [5.0] * 4]
+    # 60 ms of the faster call take 20 rounds, and every call is given as many.
+    longer = interleave(calls, CPU, 4, 1, min_ms=60, min_warmup_ms=0, now=lambda: clock["ns"])
+    assert [len(s) for s in longer] == [20, 20]
+
+
 def point(p50_ms: float) -> Point:
     return Point(
         phase="decode", context=1, batch_size=1, samples_ms=[p50_ms], p50_ms=p50_ms, p90_ms=p50_ms,

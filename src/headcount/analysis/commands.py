@@ -6,15 +6,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from headcount.analysis.evidence import (
-    OF_LAYOUT,
-    OPERATIONAL,
-    SCIENTIFIC,
-    Arm,
-    Evidence,
-    flatten,
-    seed_of,
-)
+from headcount.analysis.arms import Arm
+from headcount.analysis.conditions import OF_LAYOUT, OPERATIONAL, SCIENTIFIC, flatten
+from headcount.analysis.evidence import Evidence, seed_of
 from headcount.study.records import Record
 
 MOST_NEW_SEEDS = 20

@@ -1,4 +1,4 @@
-"""The pictures of a study as PNG files, sized for one column of a paper.
+"""The pictures of a study as PNG and SVG files, sized for one column of a paper.
 
 Each has axes with units, the spread drawn, and a last line that says under which conditions its
 figures were taken. Colours and markers are `style.looks`.
@@ -6,14 +6,19 @@ figures were taken. Colours and markers are `style.looks`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.analysis.evidence import Arm, Evidence, grouping
+from headcount.analysis.arms import Arm, grouping
+from headcount.analysis.charts import Chart, training_note
+from headcount.analysis.evidence import Evidence
 from headcount.analysis.pareto import front
+from headcount.analysis.statistics import Array
 from headcount.analysis.style import Look, looks, short_label
+from headcount.analysis.uncertainty import Fronts
 from headcount.analysis.verdicts import Judgement
 from headcount.analysis.words import bytes_text
 
@@ -42,131 +47,176 @@ RULES: dict[str, Any] = {
     "svg.fonttype": "none",
 }
 GREY = "#666666"
+LABEL_SIZE = 6
+NEAR = ((4, 5), (-4, -5), (4, -5), (-4, 5), (4, 0), (-4, 0), (0, 7), (0, -7))
+"""Places of a label around its point, in the order in which they are tried; points."""
+NO_DATE: dict[str, Any] = {"png": {}, "svg": {"Date": None}}  # the same records, the same file
+DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1, 1, 1)))
+
+
+Labels = list[tuple[float, float, str]]
+"""Texts and the points beside which they stand, in the axes' units."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture on disk and what it shows."""
+    """A picture: what it shows, what has to be said under it, and how to paint it."""
 
-    path: Path
+    stem: str
+    """Name of its files."""
     title: str
     definition: str
+    note: str
+    """The small line inside the picture: where its figures were taken."""
+    paint: Callable[["Axes"], Labels]
+    """Draws into the axes; returns labels to write beside points once these lie where they stay."""
+    legend_below: bool = False
+    """Many lines: their legend stands under the axes."""
 
 
-def draw(evidence: Evidence, judgement: Judgement, folder: Path) -> list[Picture]:
-    """Write the pictures of one condition that its records allow; returns them in reading order."""
-    import matplotlib
-
-    matplotlib.use("agg")
+def pictures(
+    evidence: Evidence, judgement: Judgement, fronts: Fronts, charts: list[Chart]
+) -> list[Picture]:
+    """The pictures of one condition that its records allow, in reading order."""
     arms = [a for a in evidence.arms_of(judgement.condition) if len(a.values)]
     if not arms:
         return []
-    metric = evidence.metric
-    pictures = []
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def add(
-        stem: str, title: str, definition: str, paint: Callable[["Axes"], None], note: str
-    ) -> None:
-        with matplotlib.rc_context(RULES):  # type: ignore[arg-type]
-            path = folder / f"{stem}.png"
-            _save(paint, note, path)
-        pictures.append(Picture(path, title, definition))
-
+    metric, trained = evidence.metric, training_note(evidence, judgement)
     bar = (
         "Vertical bar: 95% interval for comparing layouts, with what a seed does to all of them "
         "taken out and the spread pooled (Loftus and Masson 1994)."
         if judgement.df
         else "No bar: too few seeds to tell the spread."
     )
-    trained = training_note(evidence, judgement)
-    add(
-        "quality_vs_heads",
-        f"{metric.name.capitalize()} against the number of heads",
-        f"Mean {metric.name} over seeds; small dots are single seeds; one line for each way of "
-        f"sharing KV heads. {bar}",
-        lambda axes: _quality_vs_heads(axes, arms, judgement),
-        trained,
+    on_front = (
+        "Filled: on the front of the means, no other layout is as good in both. Faint lines: fronts "
+        "that seeds and timings leave possible."
+        if judgement.df
+        else "Filled: on the front, no other layout is as good in both."
     )
-    if len(arms) > 1 and judgement.df:
-        add(
-            "difference_from_reference",
-            f"Difference in {metric.name} from {_name(judgement)}",
-            "Mean difference within a seed (same batches) and its 95% t interval; the band is the "
-            f"equivalence margin, ±{judgement.margin:g}.",
-            lambda axes: _differences(axes, judgement),
+    found = [
+        Picture(
+            "quality_vs_heads",
+            f"{metric.name.capitalize()} against the number of heads",
+            f"Mean {metric.name} over seeds; small dots are single seeds; one line for each way of "
+            f"sharing KV heads. {bar}",
             trained,
+            lambda axes: _quality_vs_heads(axes, arms, judgement),
         )
-    timed = [a for a in arms if np.isfinite(a.decode_ms)]
-    if timed:
-        add(
-            "quality_vs_decode_latency",
-            f"{metric.name.capitalize()} against decode latency",
-            f"Median time of one decode step, bar from the 10th to the 90th percentile; "
-            f"{evidence.cost_setup}. Filled: on the front, no other layout is as good in both. {bar}",
-            lambda axes: _trade_off(
-                axes,
-                timed,
-                judgement,
-                lambda a: (a.decode_ms, *np.quantile(a.decode.samples_ms, [0.1, 0.9])),  # type: ignore[union-attr]
-                "Decode latency (ms per step, p50; bar p10–p90)",
-            ),
-            f"{evidence.cost_setup}\n{trained}",
-        )
-    cached = [a for a in arms if np.isfinite(a.kv_bytes)]
-    if cached:
-        dtype = cached[0].cost.dtype  # type: ignore[union-attr]
-        add(
-            "quality_vs_kv_bytes",
-            f"{metric.name.capitalize()} against KV cache",
-            f"KV-cache bytes per token of one sequence over all layers, {dtype}, read off the live "
-            f"cache. Filled: on the front, no other layout is as good in both. {bar}",
-            lambda axes: _trade_off(
-                axes,
-                cached,
-                judgement,
-                lambda a: (a.kv_bytes, a.kv_bytes, a.kv_bytes),
-                f"KV cache (bytes per token, all layers, {dtype})",
-            ),
-            trained,
-        )
-    return pictures
-
-
-def training_note(evidence: Evidence, judgement: Judgement) -> str:
-    """What the quality figures rest on: task, width, seeds, tokens and the learning rates."""
-    arms = [a for a in evidence.arms_of(judgement.condition) if len(a.values)]
-    if not arms:
-        return ""
-    first = next(r for r in evidence.records if r.run_id == arms[0].run_ids[0])
-    seeds = sorted({len(a.seeds) for a in arms})
-    rate = "lr tuned per layout"
-    if not any(a.lr_choice == "tuned" for a in arms):
-        lrs = {a.lr for a in arms if a.lr is not None}
-        rate = f"shared lr {lrs.pop():g}" if len(lrs) == 1 else "lr differs between layouts"
-    task = first.config.get("task", {}).get("name", "")
-    number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]}–{seeds[-1]}"
-    parts = [
-        task,
-        f"d_model {first.layout.d_model}",
-        f"{number} seed{'s' if number != '1' else ''}",
-        f"{first.training.tokens:,} tokens",
-        rate,
     ]
-    return ", ".join(p for p in parts if p)
+    if len(arms) > 1 and judgement.df:
+        found.append(
+            Picture(
+                "difference_from_reference",
+                f"Difference in {metric.name} from {_name(judgement)}",
+                "Mean difference within a seed (same batches) and its 95% t interval; the band is "
+                f"the equivalence margin, ±{judgement.margin:g}.",
+                trained,
+                lambda axes: _differences(axes, judgement),
+            )
+        )
+    timed = [a for a in arms if a.decode]
+    if timed:
+        found.append(
+            Picture(
+                "quality_vs_decode_latency",
+                f"{metric.name.capitalize()} against decode latency",
+                "Median time of one decode step, bar from the 10th to the 90th percentile; "
+                f"{evidence.cost_setup}. {on_front} {bar}",
+                f"{evidence.cost_setup}\n{trained}",
+                lambda axes: _trade_off(
+                    axes,
+                    timed,
+                    judgement,
+                    decode_spread,
+                    "Decode latency (ms per step, p50; bar p10–p90)",
+                    possible_fronts(fronts, judgement, fronts.draws.latency),
+                ),
+            )
+        )
+    cached = [a for a in arms if a.cost]
+    if cached:
+        dtype = " / ".join(sorted({a.cost.dtype for a in cached if a.cost}))
+        found.append(
+            Picture(
+                "quality_vs_kv_bytes",
+                f"{metric.name.capitalize()} against KV cache",
+                f"KV-cache bytes per token of one sequence over all layers, {dtype}, read off the "
+                f"live cache. {on_front} {bar}",
+                trained,
+                lambda axes: _trade_off(
+                    axes,
+                    cached,
+                    judgement,
+                    lambda a: (a.kv_bytes, a.kv_bytes, a.kv_bytes),
+                    f"KV cache (bytes per token, all layers, {dtype})",
+                    possible_fronts(
+                        fronts,
+                        judgement,
+                        np.broadcast_to(fronts.kv_bytes, fronts.draws.quality.shape),
+                    ),
+                ),
+            )
+        )
+    found += [
+        Picture(
+            chart.stem,
+            chart.title,
+            chart.definition,
+            chart.note,
+            lambda axes, chart=chart: _lines(axes, chart),  # type: ignore[misc]
+            legend_below=True,
+        )
+        for chart in charts
+    ]
+    return found
 
 
-def _save(paint: Callable[["Axes"], None], note: str, path: Path) -> None:
+def write(picture: Picture, folder: Path) -> None:
+    """Write `<stem>.png` and `<stem>.svg` into the folder."""
+    import matplotlib
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
-    axes = figure.add_subplot()
-    paint(axes)
-    figure.supxlabel(note, fontsize=5.5, color=GREY)
-    figure.savefig(path)
+    matplotlib.use("agg")
+    folder.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context(RULES):  # type: ignore[arg-type]
+        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+        axes = figure.add_subplot()
+        labels = picture.paint(axes)
+        figure.supxlabel(picture.note, fontsize=5.5, color=GREY)
+        if picture.legend_below and len(axes.lines) > 1:
+            figure.legend(loc="outside upper center", ncols=3, fontsize=6, frameon=False)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once, for both files
+        _label_points(axes, labels)
+        for kind in ("png", "svg"):
+            figure.savefig(folder / f"{picture.stem}.{kind}", metadata=NO_DATE[kind])
 
 
-def _quality_vs_heads(axes: "Axes", arms: list[Arm], judgement: Judgement) -> None:
+def decode_spread(arm: Arm) -> tuple[float, float, float]:
+    """Median, 10th and 90th percentile of a decode step, milliseconds."""
+    assert arm.decode
+    low, high = np.quantile(arm.decode.samples_ms, [0.1, 0.9])
+    return arm.decode_ms, float(low), float(high)
+
+
+def possible_fronts(
+    fronts: Fronts, judgement: Judgement, cost: Array, most: int = 40
+) -> list[Array]:
+    """Fronts of single draws, each (corners, 2) as cost and quality, by ascending cost; none where
+    one seed has no spread. cost: (draws, arms)."""
+    if not judgement.df:
+        return []
+    found = []
+    for quality, price in zip(fronts.draws.quality[:most], cost[:most], strict=True):
+        points = np.stack([price, quality], axis=1)
+        corners = points[front(points)]
+        corners[:, 1] *= judgement.metric.sign
+        found.append(corners[np.argsort(corners[:, 0])])
+    return [corners for corners in found if len(corners)]
+
+
+def _quality_vs_heads(axes: "Axes", arms: list[Arm], judgement: Judgement) -> Labels:
     heads = sorted({a.layout.n_heads for a in arms})
     styles = looks(arms)
     for place, (name, look) in enumerate(styles.items()):
@@ -203,13 +253,14 @@ def _quality_vs_heads(axes: "Axes", arms: list[Arm], judgement: Judgement) -> No
     axes.set_xlabel("Query heads per layer")
     axes.set_ylabel(judgement.metric.axis)
     axes.legend(frameon=False)
+    return []
 
 
 def _name(judgement: Judgement) -> str:
     return judgement.reference.label if judgement.reference else ""
 
 
-def _differences(axes: "Axes", judgement: Judgement) -> None:
+def _differences(axes: "Axes", judgement: Judgement) -> Labels:
     """Each layout's difference with its interval, first at the top."""
     shown = [c for c in judgement.comparisons if c.n_pairs]
     styles = looks([c.arm for c in shown])
@@ -245,6 +296,7 @@ def _differences(axes: "Axes", judgement: Judgement) -> None:
     better = "left" if metric.sign > 0 else "right"
     unit = f" ({metric.unit})" if metric.unit else ""
     axes.set_xlabel(f"Δ {metric.name}{unit} from {_name(judgement)}; {better} is better")
+    return []
 
 
 def _trade_off(
@@ -253,22 +305,29 @@ def _trade_off(
     judgement: Judgement,
     cost: Callable[[Arm], tuple[float, float, float]],
     label: str,
-) -> None:
-    """Quality against a cost (median, low, high), with the front as a staircase."""
+    possible: list[Array],
+) -> Labels:
+    """Quality against a cost (median, low, high), with the front as a staircase.
+
+    possible: fronts of single draws, drawn faintly behind it.
+    """
+    from matplotlib.collections import LineCollection
+
     sign = judgement.metric.sign
     points = np.array([[cost(a)[0], sign * a.mean] for a in arms])
     on_front = front(points)
     corners = points[on_front][np.argsort(points[on_front][:, 0])]
     low, high = axes_limits(points[:, 0])
-    axes.step(
-        [*corners[:, 0], high],
-        [*(sign * corners[:, 1]), sign * corners[-1, 1]],
-        where="post",
+    axes.plot(
+        *_staircase(corners * [1, sign], high).T,
         color=GREY,
         linestyle="--",
         linewidth=0.9,
         zorder=1,
     )
+    faint = LineCollection([_staircase(draw, high) for draw in possible], zorder=1)
+    faint.set(color=GREY, linewidth=0.6, alpha=0.1)
+    axes.add_collection(faint, autolim=False)
     styles = looks(arms)
     for name, look in styles.items():
         for i, arm in enumerate(arms):
@@ -295,14 +354,60 @@ def _trade_off(
     axes.set_ylabel(judgement.metric.axis)
     axes.legend(handles=_trade_off_legend(styles), frameon=False)
     few = len(arms) <= 24
-    _label_points(
-        axes,
-        [
-            (points[i, 0], arm.mean, short_label(arm))
-            for i, arm in enumerate(arms)
-            if few or on_front[i]
-        ],
-    )
+    return [
+        (float(points[i, 0]), arm.mean, short_label(arm))
+        for i, arm in enumerate(arms)
+        if few or on_front[i]
+    ]
+
+
+def _lines(axes: "Axes", chart: Chart) -> Labels:
+    """A chart of lines with their spread; over names, points without a line."""
+    from matplotlib.ticker import FuncFormatter
+
+    for series in chart.series:
+        look = series.look
+        style: dict[str, Any] = {
+            "color": series.colour,
+            "marker": look.marker,
+            "markersize": 3,
+            "linestyle": "" if chart.x_names else DASHES[series.dash % len(DASHES)],
+            "label": series.name,
+        }
+        if chart.band or not series.low:
+            axes.plot(series.x, series.y, **style)
+            if series.low:
+                axes.fill_between(
+                    series.x, series.low, series.high, color=series.colour, alpha=0.12, linewidth=0
+                )
+        else:
+            y, low, high = map(np.array, (series.y, series.low, series.high))
+            axes.errorbar(series.x, y, yerr=[y - low, high - y], elinewidth=0.6, **style)
+    if chart.zero:
+        axes.axhline(0, color=GREY, linewidth=0.8, zorder=1)
+    if chart.x_log:
+        axes.set_xscale("log")
+        axes.set_xticks(chart.x_ticks, [chart.x_text(x) for x in chart.x_ticks])
+    else:
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: chart.x_text(x)))
+    if chart.y_log:
+        axes.set_yscale("log")
+        axes.set_yticks(chart.y_ticks, [chart.y_text(y) for y in chart.y_ticks])
+    if chart.x_log or chart.y_log:
+        axes.minorticks_off()
+    if chart.y_top is not None:
+        axes.set_ylim(top=chart.y_top)
+    if chart.x_names:
+        axes.set_xticks(range(len(chart.x_names)), chart.x_names)
+    axes.set_xlabel(chart.x_title)
+    axes.set_ylabel(chart.y_title)
+    return []
+
+
+def _staircase(corners: Array, end: float) -> Array:
+    """The line of a front, (points, 2): each corner's quality holds until the next corner's cost."""
+    x, y = corners.T
+    return np.stack([np.repeat([*x, end], 2)[1:-1], np.repeat(y, 2)], axis=1)
 
 
 def _trade_off_legend(styles: dict[str, Look]) -> list[Any]:
@@ -343,58 +448,66 @@ def _plain_log_ticks(axes: "Axes", values: np.ndarray, text: Callable[[float], s
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
-def _label_points(axes: "Axes", labelled: list[tuple[float, float, str]]) -> None:
+def _label_points(axes: "Axes", labelled: Labels) -> None:
     """Write a label beside each point, at the first of eight places where it hides nothing."""
     from matplotlib.patheffects import withStroke
+    from matplotlib.textpath import TextPath
 
     figure: Figure = axes.figure  # type: ignore[assignment]
-    figure.draw_without_rendering()
     renderer = figure._get_renderer()  # type: ignore[attr-defined]
-    inside = axes.get_window_extent(renderer)
+    point = figure.dpi / 72
+    window = axes.get_window_extent(renderer)
+    inside = np.array([window.x0, window.y0, window.x1, window.y1])
     legend = axes.get_legend()
-    taken = [legend.get_window_extent(renderer)] if legend else []
+    around = legend.get_window_extent(renderer) if legend else None
+    taken = [np.array([around.x0, around.y0, around.x1, around.y1])] if around else []
     dots = axes.transData.transform([(x, y) for x, y, _ in labelled])
-    near = ((4, 5), (-4, -5), (4, -5), (-4, 5), (4, 0), (-4, 0), (0, 7), (0, -7))
     for row, (x, y, text) in enumerate(labelled):
-        best: tuple[float, Any, Any] | None = None
-        for dx, dy in near:
-            note = axes.annotate(
-                text,
-                (x, y),
-                xytext=(dx, dy),
-                textcoords="offset points",
-                fontsize=6,
-                horizontalalignment="left" if dx > 0 else "right" if dx < 0 else "center",
-                verticalalignment="center",
-                zorder=4,
-                path_effects=[withStroke(linewidth=1.5, foreground="white")],
-            )
-            box = note.get_window_extent(renderer)
-            overlap = sum(_overlap(box, other) for other in taken)
-            overlap += 20 * sum(box.x0 < px < box.x1 and box.y0 < py < box.y1 for px, py in dots)
-            overlap += box.width * box.height - _overlap(box, inside)
-            overlap += 40 * (_nearest_dot(box, dots) != row)  # else it reads as another's label
-            if best is None or overlap < best[0]:
-                if best:
-                    best[1].remove()
-                best = overlap, note, box
-            else:
-                note.remove()
-            if not best[0]:
+        width = TextPath((0, 0), text, size=LABEL_SIZE).get_extents().width * point
+        best = (inf, NEAR[0], inside)
+        for place in NEAR:
+            box = _beside(dots[row], place, width, point)
+            area = (box[2] - box[0]) * (box[3] - box[1])
+            cost = sum(_overlap(box, other) for other in taken)
+            cost += area - _overlap(box, inside)
+            held = (dots > box[:2]).all(axis=1) & (dots < box[2:]).all(axis=1)
+            cost += 20 * point**2 * held.sum()
+            if _nearest_dot(box, dots) != row:
+                cost += 40 * point**2  # it would read as another's label
+            if cost < best[0]:
+                best = (cost, place, box)
+            if not cost:
                 break
-        assert best
-        taken.append(best[2])
+        _, (dx, dy), box = best
+        taken.append(box)
+        axes.annotate(
+            text,
+            (x, y),
+            xytext=(dx, dy),
+            textcoords="offset points",
+            fontsize=LABEL_SIZE,
+            horizontalalignment="left" if dx > 0 else "right" if dx < 0 else "center",
+            verticalalignment="center",
+            zorder=4,
+            path_effects=[withStroke(linewidth=1.5, foreground="white")],
+        )
 
 
-def _overlap(a: Any, b: Any) -> float:
+def _beside(dot: Array, place: tuple[int, int], width: float, point: float) -> Array:
+    """The box (x0, y0, x1, y1) of a label at an offset from its dot, in pixels."""
+    dx, dy = place
+    left = dot[0] + dx * point - (0 if dx > 0 else width if dx < 0 else width / 2)
+    middle, half = dot[1] + dy * point, 0.6 * LABEL_SIZE * point
+    return np.array([left, middle - half, left + width, middle + half])
+
+
+def _overlap(a: Array, b: Array) -> float:
     """Common area of two boxes."""
-    width = min(a.x1, b.x1) - max(a.x0, b.x0)
-    height = min(a.y1, b.y1) - max(a.y0, b.y0)
-    return float(max(width, 0) * max(height, 0))
+    sides = np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])
+    return float(np.prod(np.maximum(sides, 0)))
 
 
-def _nearest_dot(box: Any, dots: np.ndarray) -> int:
+def _nearest_dot(box: Array, dots: Array) -> int:
     """Which dot lies nearest to a box."""
-    dx = np.maximum(np.maximum(box.x0 - dots[:, 0], dots[:, 0] - box.x1), 0)
-    dy = np.maximum(np.maximum(box.y0 - dots[:, 1], dots[:, 1] - box.y1), 0)
-    return int(np.argmin(np.hypot(dx, dy)))
+    away = np.maximum(np.maximum(box[:2] - dots, dots - box[2:]), 0)
+    return int(np.argmin((away**2).sum(axis=1)))

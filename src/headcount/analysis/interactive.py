@@ -5,43 +5,60 @@ stands here.
 """
 
 from collections.abc import Callable
-from math import floor, isfinite, log10
+from math import isfinite, isnan
 from typing import Any
 
 import numpy as np
 
-from headcount.analysis.evidence import Arm, Evidence, grouping
+from headcount.analysis.arms import Arm, grouping
+from headcount.analysis.charts import Chart
+from headcount.analysis.evidence import Evidence
+from headcount.analysis.figures import decode_spread, possible_fronts
 from headcount.analysis.pareto import front
-from headcount.analysis.style import looks, short_label
+from headcount.analysis.statistics import Array
+from headcount.analysis.style import looks, round_ticks, short_label
+from headcount.analysis.uncertainty import Fronts
 from headcount.analysis.verdicts import Judgement
 from headcount.analysis.words import bytes_text, count, millis, plus_minus, signed
 
 Spec = dict[str, Any]
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
-def figures(evidence: Evidence, judgement: Judgement) -> dict[str, Spec]:
-    """The specifications of one condition, by the names that `figures.draw` gives its pictures."""
+def figures(
+    evidence: Evidence, judgement: Judgement, fronts: Fronts, charts: list[Chart]
+) -> dict[str, Spec]:
+    """The specifications of one condition, by the stems of `figures.pictures`."""
     arms = [a for a in evidence.arms_of(judgement.condition) if len(a.values)]
     if not arms:
         return {}
     specs = {"quality_vs_heads": _quality_vs_heads(arms, judgement)}
     if len(arms) > 1 and judgement.df:
         specs["difference_from_reference"] = _differences(judgement)
-    timed = [a for a in arms if isfinite(a.decode_ms)]
+    timed = [a for a in arms if a.decode]
     if timed:
         specs["quality_vs_decode_latency"] = _trade_off(
-            timed, judgement, _decode_spread, "Decode latency (ms per step, median)", ""
+            timed,
+            judgement,
+            decode_spread,
+            "Decode latency (ms per step, median)",
+            [f"on this front in {fronts.of(a)[0]:.0%} of draws" for a in timed],
+            possible_fronts(fronts, judgement, fronts.draws.latency),
         )
-    cached = [a for a in arms if isfinite(a.kv_bytes)]
+    cached = [a for a in arms if a.cost]
     if cached:
         specs["quality_vs_kv_bytes"] = _trade_off(
             cached,
             judgement,
             lambda a: (a.kv_bytes, a.kv_bytes, a.kv_bytes),
             "KV cache (bytes per token, all layers)",
-            "B",
+            [f"on this front in {fronts.of(a)[1]:.0%} of draws" for a in cached],
+            possible_fronts(
+                fronts, judgement, np.broadcast_to(fronts.kv_bytes, fronts.draws.quality.shape)
+            ),
+            in_bytes=True,
         )
-    return specs
+    return specs | {chart.stem: _lines(chart) for chart in charts}
 
 
 def hover(arm: Arm, judgement: Judgement) -> str:
@@ -60,12 +77,6 @@ def hover(arm: Arm, judgement: Judgement) -> str:
     if arm.n_params:
         lines.append(f"{arm.n_params:,} parameters")
     return "<br>".join(lines)
-
-
-def _decode_spread(arm: Arm) -> tuple[float, float, float]:
-    assert arm.decode
-    low, high = np.quantile(arm.decode.samples_ms, [0.1, 0.9])
-    return arm.decode_ms, float(low), float(high)
 
 
 def _bars(arms: list[Arm], judgement: Judgement) -> Spec:
@@ -167,7 +178,10 @@ def _differences(judgement: Judgement) -> Spec:
     reference = judgement.reference.label if judgement.reference else ""
     better = "left" if metric.sign > 0 else "right"
     layout = {
-        "xaxis": {"title": {"text": f"Δ {metric.name}{unit} from {reference}; {better} is better"}},
+        "xaxis": {
+            "zeroline": True,
+            "title": {"text": f"Δ {metric.name}{unit} from {reference}; {better} is better"},
+        },
         "yaxis": {
             "type": "category",
             "categoryorder": "array",
@@ -185,14 +199,33 @@ def _trade_off(
     judgement: Judgement,
     cost: Callable[[Arm], tuple[float, float, float]],
     label: str,
-    suffix: str,
+    chances: list[str],
+    possible: list[Array],
+    in_bytes: bool = False,
 ) -> Spec:
     sign = judgement.metric.sign
     points = np.array([[cost(a)[0], sign * a.mean] for a in arms])
     on_front = front(points)
     corners = points[on_front][np.argsort(points[on_front][:, 0])]
     end = float(points[:, 0].max()) * 1.15
+    # One trace for all possible fronts; a gap parts them.
+    faint: list[list[float | None]] = [[], []]
+    for draw in possible:
+        faint[0] += [*draw[:, 0].tolist(), end, None]
+        faint[1] += [*draw[:, 1].tolist(), float(draw[-1, 1]), None]
     traces: list[Spec] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "possible fronts",
+            "x": faint[0],
+            "y": faint[1],
+            "opacity": 0.15,
+            "line": {"shape": "hv", "width": 1, "color": "#888888"},
+            "hoverinfo": "skip",
+            "visible": bool(possible),
+            "showlegend": bool(possible),
+        },
         {
             "type": "scatter",
             "mode": "lines",
@@ -201,7 +234,7 @@ def _trade_off(
             "y": [*(sign * corners[:, 1]).tolist(), float(sign * corners[-1, 1])],
             "line": {"shape": "hv", "dash": "dash", "width": 1.2, "color": "#888888"},
             "hoverinfo": "skip",
-        }
+        },
     ]
     for name, look in looks(arms).items():
         group = [(i, a) for i, a in enumerate(arms) if grouping(a.layout)[1] == name]
@@ -230,16 +263,13 @@ def _trade_off(
                 "text": [short_label(a) for _, a in group],
                 "textposition": "top right",
                 "textfont": {"size": 11},
-                "hovertext": [
-                    hover(a, judgement) + ("<br>on the front" if on_front[i] else "")
-                    for i, a in group
-                ],
+                "hovertext": [f"{hover(a, judgement)}<br>{chances[i]}" for i, a in group],
                 "hoverinfo": "text",
             }
         )
     axis: Spec = {"type": "log", "title": {"text": label}}
     distinct = sorted({float(x) for x in points[:, 0]})
-    if suffix:
+    if in_bytes:
         axis |= {"tickvals": distinct, "ticktext": [bytes_text(x) for x in distinct]}
     else:
         ticks = round_ticks(distinct[0], distinct[-1])
@@ -250,9 +280,65 @@ def _trade_off(
     }
 
 
-def round_ticks(low: float, high: float) -> list[float]:
-    """Round numbers for a logarithmic axis from `low` to `high`, a little beyond on both sides."""
-    steps = (1, 2, 5) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 8)
-    decades = range(floor(log10(low)) - 1, floor(log10(high)) + 2)
-    ticks = [step * 10.0**decade for decade in decades for step in steps]
-    return [t for t in ticks if low / 1.3 <= t <= high * 1.3]
+def _lines(chart: Chart) -> Spec:
+    """A chart of lines; a spread is a band, or bars."""
+    traces: list[Spec] = []
+    for series in chart.series:
+        colour = series.colour
+        if chart.band and series.low:
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "none",
+                    "x": [*series.x, *reversed(series.x)],
+                    "y": [*series.high, *reversed(series.low)],
+                    "fill": "toself",
+                    "fillcolor": f"rgba({','.join(str(c) for c in _rgb(colour))},0.15)",
+                    "legendgroup": series.name,
+                    "showlegend": False,
+                    "hoverinfo": "skip",
+                }
+            )
+        trace: Spec = {
+            "type": "scatter",
+            "mode": "markers" if chart.x_names else "lines+markers",
+            "name": series.name,
+            "legendgroup": series.name,
+            "x": series.x,
+            "y": [None if isnan(y) else y for y in series.y],
+            "line": {"color": colour, "dash": DASHES[series.dash % len(DASHES)], "width": 1.6},
+            "marker": {"symbol": series.look.symbol, "size": 6, "color": colour},
+            "text": series.text,
+            "hoverinfo": "text",
+        }
+        if series.low and not chart.band:
+            y, low, high = np.nan_to_num(np.array([series.y, series.low, series.high]))
+            trace["error_y"] = {
+                "type": "data",
+                "symmetric": False,
+                "array": (high - y).tolist(),
+                "arrayminus": (y - low).tolist(),
+                "thickness": 1,
+                "width": 0,
+            }
+        traces.append(trace)
+    x_axis: Spec = {"title": {"text": chart.x_title}}
+    y_axis: Spec = {"title": {"text": chart.y_title}}
+    if chart.x_names:
+        x_axis |= {"tickvals": list(range(len(chart.x_names))), "ticktext": list(chart.x_names)}
+    elif chart.x_log:
+        x_axis |= {"type": "log", "tickvals": chart.x_ticks}
+        x_axis |= {"ticktext": [chart.x_text(x) for x in chart.x_ticks]}
+    if chart.y_log:
+        y_axis |= {"type": "log", "tickvals": chart.y_ticks}
+        y_axis |= {"ticktext": [chart.y_text(y) for y in chart.y_ticks]}
+    elif chart.y_top is not None:
+        low = min(y for s in chart.series for y in s.low)
+        y_axis |= {"range": [low - 0.05 * (chart.y_top - low), chart.y_top]}
+    if chart.zero:
+        y_axis |= {"zeroline": True}
+    return {"data": traces, "layout": {"xaxis": x_axis, "yaxis": y_axis}}
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

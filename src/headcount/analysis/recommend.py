@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from headcount.analysis import commands, statistics, uncertainty, verdicts
 from headcount.analysis import evidence as evidence_
-from headcount.analysis.evidence import Arm, Evidence
+from headcount.analysis.arms import Arm
+from headcount.analysis.evidence import Evidence
 from headcount.analysis.serving import Serving, serving
 from headcount.analysis.uncertainty import Draws
 from headcount.analysis.verdicts import Judgement
@@ -156,20 +157,17 @@ def recommend(
 
     Raises RequestError for a condition or hardware that the study lacks.
     """
-    return from_evidence(evidence_.load(study), limits or Limits(), condition)
-
-
-def from_evidence(
-    evidence: Evidence, limits: Limits, condition: str | None = None
-) -> Recommendation:
-    """As `recommend`, from records that were read already."""
-    if condition is None:
-        condition = next(iter(evidence.conditions), "")
-    elif condition not in evidence.conditions:
+    evidence = evidence_.load(study)
+    if condition is not None and condition not in evidence.conditions:
         raise RequestError(
-            f"condition={condition}: no such condition; valid: {listed(evidence.conditions, 30)}"
+            f"condition={condition}: no such condition; "
+            f"valid: {listed(evidence.conditions, most=30)}"
         )
-    judgement = verdicts.judge(evidence, condition)
+    return from_judgement(evidence, verdicts.judge(evidence, condition), limits or Limits())
+
+
+def from_judgement(evidence: Evidence, judgement: Judgement, limits: Limits) -> Recommendation:
+    """As `recommend`, from records that were read and compared already."""
     return _Choice(evidence, judgement, limits).answer()
 
 

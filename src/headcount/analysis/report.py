@@ -1,23 +1,30 @@
-"""The report of a study: one page that opens from disk, a table, and pictures for a paper.
+"""The report of a study, or of several: one page that opens from disk, tables, and pictures.
 
-report/index.html          everything, self-contained
-       table.csv           one row a run, the pinned keys
-       figures/*.png       sized for a column of a paper
+report/index.html             everything, self-contained
+       table.csv, .parquet    one row a run, the pinned keys
+       table.md, table.tex    one row a layout, for a note and for a paper
+       figures/*.png, *.svg   sized for a column of a paper
 """
 
 import datetime
 import json
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from headcount import __version__
 from headcount.analysis import evidence as evidence_
-from headcount.analysis import figures, interactive, summary, verdicts
-from headcount.analysis.evidence import Evidence, flatten
-from headcount.analysis.figures import Picture
-from headcount.analysis.verdicts import Judgement
+from headcount.analysis import exports, figures, summary
+from headcount.analysis.arms import check_reference
+from headcount.analysis.chapters import Chapter, chapters_of
+from headcount.analysis.conditions import OF_LAYOUT, SCIENTIFIC, flatten
+from headcount.analysis.evidence import Evidence
+from headcount.analysis.winners import WinnerMap, winner_map
 from headcount.study.records import Record
 from headcount.study.store import Study, write_atomically
 
@@ -25,49 +32,67 @@ __all__ = ["build", "summary_table"]
 summary_table = summary.summary_table
 
 
-@dataclass(frozen=True)
-class Chapter:
-    """One condition of the study on the page."""
+def build(
+    studies: Study | Sequence[Study],
+    folder: Path | None = None,
+    *,
+    reference: str | None = None,
+    margin: float | None = None,
+    pictures: int = 1,
+) -> Path:
+    """Write the report from records; returns the page's path.
 
-    title: str
-    sentences: list[str]
-    judgement: Judgement
-    rows: list[summary.Row]
-    pictures: list[Picture]
-    specs: dict[str, Any]
-
-
-def build(study: Study) -> Path:
-    """Write the study's report from its records; returns the page's path."""
-    evidence = evidence_.load(study)
-    study.report.mkdir(parents=True, exist_ok=True)
-    write_atomically(study.report / "table.csv", evidence.runs.write_csv())
+    folder: by default the study's own `report`, for several studies `report` beside them. reference,
+    margin: as `verdicts.judge` takes them, for every condition that has the reference. pictures:
+    for how many conditions pictures for papers are drawn (some 2 s each), those with most runs first;
+    the page shows all. RequestError for a reference that no condition has.
+    """
+    studies = [studies] if isinstance(studies, Study) else list(studies)
+    if folder is None:
+        folder = studies[0].report if len(studies) == 1 else studies[0].folder.parent / "report"
+    found = [evidence_.load(study) for study in studies]
+    if reference is not None:
+        check_reference(reference, [a for e in found for a in e.arms])
     chapters = [
-        _chapter(evidence, condition, study.report / "figures", first=place == 0)
-        for place, condition in enumerate(evidence.conditions)
+        chapter
+        for evidence in found
+        for chapter in chapters_of(evidence, reference, margin, several=len(studies) > 1)
     ]
-    page = study.report / "index.html"
-    write_atomically(page, _page(evidence, chapters))
+    folder.mkdir(parents=True, exist_ok=True)
+    _tables(folder, found, chapters)
+    drawn = _draw(folder / "figures", chapters, pictures)
+    page = folder / "index.html"
+    write_atomically(page, _page(found, chapters, drawn, folder))
     return page
 
 
-def _chapter(evidence: Evidence, condition: str, folder: Path, *, first: bool) -> Chapter:
-    judgement = verdicts.judge(evidence, condition)
-    # Pictures of the other conditions lie in folders named by them.
-    place = (
-        folder if first else folder / condition.replace(" ", "_").replace(",", "").replace("/", "-")
-    )
-    return Chapter(
-        title=condition,
-        sentences=verdicts.sentences(judgement),
-        judgement=judgement,
-        rows=summary.rows(evidence, judgement),
-        pictures=figures.draw(evidence, judgement, place),
-        specs=interactive.figures(evidence, judgement),
-    )
+def _tables(folder: Path, found: list[Evidence], chapters: list[Chapter]) -> None:
+    runs = pl.concat([e.runs for e in found], how="diagonal_relaxed")
+    write_atomically(folder / "table.csv", runs.write_csv())
+    runs.write_parquet(folder / "table.parquet")
+    write_atomically(folder / "table.md", "\n".join(exports.markdown(c) for c in chapters))
+    write_atomically(folder / "table.tex", "\n".join(exports.latex(c) for c in chapters))
 
 
-def _page(evidence: Evidence, chapters: list[Chapter]) -> str:
+def _draw(folder: Path, chapters: list[Chapter], most: int) -> dict[int, str]:
+    """Write the pictures; returns for each chapter drawn its folder, seen from the page."""
+    drawn = {}
+    for i in sorted(range(len(chapters)), key=lambda i: -chapters[i].n_runs)[:most]:
+        # A study without conditions keeps its pictures in the folder itself.
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", chapters[i].title)
+        place = folder / name if name else folder
+        for picture in chapters[i].pictures:
+            figures.write(picture, place)
+        drawn[i] = f"figures/{name}/" if name else "figures/"
+    return drawn
+
+
+# -- the page ------------------------------------------------------------------------------------
+
+
+def _page(
+    found: list[Evidence], chapters: list[Chapter], drawn: dict[int, str], folder: Path
+) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
@@ -79,18 +104,22 @@ def _page(evidence: Evidence, chapters: list[Chapter]) -> str:
         lstrip_blocks=True,
     )
     files = resources.files("headcount.analysis") / "page"
+    winners: WinnerMap | None = winner_map(chapters)
     return environment.get_template("page.html").render(
-        study=evidence.study.name,
+        title=", ".join(e.study.name for e in found),
+        n_runs=sum(len(e.records) for e in found),
         written=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
-        evidence=evidence,
-        metric=evidence.metric,
+        found=found,
+        several=len(found) > 1,
         chapters=chapters,
-        facts=_facts(evidence),
-        warnings=evidence.warnings,
-        unfinished=[r for r in evidence.records if r.status != "completed"],
-        columns=_columns(evidence),
-        runs=evidence.runs.rows(named=True),
+        drawn=drawn,
+        winners=winners,
+        facts=_facts,
+        warnings=sum(len(e.warnings) for e in found),
+        unfinished=[(e, r) for e in found for r in e.records if r.status != "completed"],
+        run_href=lambda e, run_id: f"{os.path.relpath(e.study.runs, folder)}/{run_id}/",
+        columns=_columns(found),
         shown=_shown,
         specs=_json({f"c{i}-{k}": v for i, c in enumerate(chapters) for k, v in c.specs.items()}),
         style=(files / "page.css").read_text(encoding="utf-8"),
@@ -105,6 +134,7 @@ def _json(value: Any) -> str:
 
 
 _SHOWN = (
+    "study",
     "status",
     "label",
     "condition",
@@ -120,14 +150,14 @@ _SHOWN = (
 )
 
 
-def _columns(evidence: Evidence) -> list[str]:
+def _columns(found: list[Evidence]) -> list[str]:
     """Columns of the page's run table: those with something to tell; the rest is in table.csv."""
-    several = len(evidence.conditions) > 1
-    return [
-        name
-        for name in _SHOWN
-        if name in evidence.runs.columns and (name != "condition" or several)
-    ]
+    there = {name for e in found for name in e.runs.columns}
+    if len(found) == 1:
+        there.discard("study")
+    if all(len(e.conditions) < 2 for e in found):
+        there.discard("condition")
+    return [name for name in _SHOWN if name in there]
 
 
 def _shown(value: Any) -> str:
@@ -141,26 +171,25 @@ def _shown(value: Any) -> str:
 def _facts(evidence: Evidence) -> list[tuple[str, list[tuple[str, str]]]]:
     """Protocol and environment: what is the same everywhere once, what differs with its values."""
     records = evidence.records
-    tables = [
-        ("Training protocol", [_protocol(r) for r in records]),
-        ("Training environment", [flatten(r.environment) for r in records]),
-        ("Code", [flatten(r.code) for r in records]),
-    ]
     costs = [
         {"device": c.device, "dtype": c.dtype, "backend": c.backend}
         | {"memory method": c.memory.method, "measured": c.measured[:10]}
         | flatten(c.protocol)
         for c in evidence.costs
     ]
-    tables.append(("Cost protocol", costs))
-    tables.append(("Cost environment", [flatten(c.environment) for c in evidence.costs]))
+    tables = [
+        ("Training protocol", [_protocol(r) for r in records]),
+        ("Training environment", [flatten(r.environment) for r in records]),
+        ("Code", [flatten(r.code) for r in records]),
+        ("Cost protocol", costs),
+        ("Cost environment", [flatten(c.environment) for c in evidence.costs]),
+    ]
     return [(title, _common(found)) for title, found in tables if found]
 
 
 def _protocol(record: Record) -> dict[str, Any]:
-    kept = ("model", "task", "control", "optim", "trainer")
-    flat = flatten({k: v for k, v in record.config.items() if k in kept})
-    return {k: v for k, v in flat.items() if k not in evidence_.OF_LAYOUT}
+    kept = {k: v for k, v in record.config.items() if k in SCIENTIFIC}
+    return {k: v for k, v in flatten(kept).items() if k not in OF_LAYOUT}
 
 
 def _common(found: list[dict[str, Any]], most: int = 6) -> list[tuple[str, str]]:

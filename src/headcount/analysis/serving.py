@@ -5,7 +5,7 @@ from math import nan
 
 import numpy as np
 
-from headcount.analysis.evidence import Arm
+from headcount.analysis.arms import Arm
 from headcount.analysis.statistics import Array
 from headcount.analysis.words import listed
 from headcount.errors import RequestError

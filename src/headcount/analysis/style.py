@@ -5,8 +5,9 @@ distinction without colour.
 """
 
 from dataclasses import dataclass
+from math import ceil, floor, log2, log10
 
-from headcount.analysis.evidence import Arm, grouping
+from headcount.analysis.arms import Arm, grouping
 
 
 @dataclass(frozen=True)
@@ -51,3 +52,27 @@ def looks(arms: list[Arm]) -> dict[str, Look]:
 def short_label(arm: Arm) -> str:
     """A layout's label beside a point, where the legend already says the kind: `h8/kv2`."""
     return arm.label.partition(" ")[2]
+
+
+def shade(colour: str, place: int, of: int) -> str:
+    """A lighter shade of `#rrggbb`: the first of `of` is the colour itself, the last half white."""
+    share = 0.5 * place / max(of - 1, 1)
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(p + (255 - p) * share):02x}" for p in parts)
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Round numbers for a logarithmic axis from `low` to `high`, a little beyond on both sides."""
+    spread = high / low
+    steps: tuple[float, ...] = (1, 1.5, 2, 3, 4, 5, 6, 8)
+    if spread > 8:
+        steps = (1, 2, 5) if spread < 1000 else (1,)
+    decades = range(floor(log10(low)) - 1, floor(log10(high)) + 2)
+    ticks = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    return [t for t in ticks if low / 1.3 <= t <= high * 1.3]
+
+
+def binary_ticks(low: float, high: float) -> list[float]:
+    """Powers of two, at most eight, for bytes and tokens."""
+    first, last = floor(log2(low)), ceil(log2(high))
+    return [2.0**p for p in range(first, last + 1, max(1, ceil((last - first) / 7)))]

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headcount.analysis import evidence as evidence_
-from headcount.analysis import statistics, verdicts
-from headcount.analysis.evidence import Arm, Evidence
+from headcount.analysis import statistics, uncertainty, verdicts
+from headcount.analysis.arms import Arm
+from headcount.analysis.evidence import Evidence
 from headcount.analysis.pareto import front
+from headcount.analysis.uncertainty import Fronts
 from headcount.analysis.verdicts import Judgement
 from headcount.analysis.words import bytes_text, count, millis, plus_minus, short_count, signed
 from headcount.study.store import Study
@@ -32,9 +34,11 @@ class Row:
     kv: str
     on_latency_front: bool
     on_kv_front: bool
+    chances: tuple[float, float, float]
+    """Share of the draws in which it is on the front with latency, with KV bytes, with both."""
 
 
-def rows(evidence: Evidence, judgement: Judgement) -> list[Row]:
+def rows(evidence: Evidence, judgement: Judgement, fronts: Fronts) -> list[Row]:
     """One row for each layout of the condition, also those without a completed run."""
     arms = evidence.arms_of(judgement.condition)
     sign = evidence.metric.sign
@@ -52,6 +56,7 @@ def rows(evidence: Evidence, judgement: Judgement) -> list[Row]:
             kv=bytes_text(arm.kv_bytes),
             on_latency_front=bool(by_latency[i]),
             on_kv_front=bool(by_kv[i]),
+            chances=fronts.of(arm),
         )
         for i, arm in enumerate(arms)
     ]
@@ -100,7 +105,8 @@ def summary_table(study: Study) -> "RenderableType":
         table.add_column("verdict", no_wrap=True)
         table.add_column("decode\nms", justify="right", no_wrap=True)
         table.add_column("KV per\ntoken", justify="right", no_wrap=True)
-        for row in rows(evidence, judgement):
+        fronts = uncertainty.fronts(evidence.arms_of(condition), judgement)
+        for row in rows(evidence, judgement, fronts):
             table.add_row(
                 row.arm.label,
                 short_count(arm.n_params) if (arm := row.arm).n_params else "—",

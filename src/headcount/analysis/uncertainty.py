@@ -11,7 +11,8 @@ from math import inf, pi, sqrt
 
 import numpy as np
 
-from headcount.analysis.evidence import Arm
+from headcount.analysis.arms import Arm
+from headcount.analysis.pareto import membership
 from headcount.analysis.statistics import Array
 from headcount.analysis.verdicts import Judgement
 from headcount.study.records import Cost, Point
@@ -77,3 +78,41 @@ def _latency(timing: tuple[Cost, Point] | None, draws: int, rng: np.random.Gener
     sd = (cost.noise_floor or 0.0) * sqrt(pi) / 2
     drawn: Array = medians * np.exp(rng.normal(0, sd, draws))
     return drawn
+
+
+@dataclass(frozen=True)
+class Fronts:
+    """How surely each arm is on a front; shares are (arms,), 0 where it was not measured."""
+
+    arms: list[Arm]
+    latency: Array
+    """Of quality and decode latency."""
+    kv: Array
+    """Of quality and KV bytes a token."""
+    both: Array
+    """Of all three."""
+    draws: Draws
+    kv_bytes: Array
+
+    def of(self, arm: Arm) -> tuple[float, float, float]:
+        """The arm's shares: latency, KV bytes, all three."""
+        i = next(i for i, a in enumerate(self.arms) if a is arm)
+        return float(self.latency[i]), float(self.kv[i]), float(self.both[i])
+
+
+def fronts(arms: list[Arm], judgement: Judgement) -> Fronts:
+    """Membership of the fronts at the headline context and batch."""
+    timings: list[tuple[Cost, Point] | None] = [
+        (a.cost, a.decode) if a.cost and a.decode else None for a in arms
+    ]
+    drawn = draw(arms, judgement, timings)
+    kv_bytes = np.array([a.kv_bytes for a in arms])
+    kv = np.broadcast_to(kv_bytes, drawn.quality.shape)
+    return Fronts(
+        arms=arms,
+        latency=membership(np.stack([drawn.quality, drawn.latency], axis=2)),
+        kv=membership(np.stack([drawn.quality, kv], axis=2)),
+        both=membership(np.stack([drawn.quality, drawn.latency, kv], axis=2)),
+        draws=drawn,
+        kv_bytes=kv_bytes,
+    )

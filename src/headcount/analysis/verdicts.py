@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 
 from headcount.analysis import statistics
-from headcount.analysis.evidence import Arm, Evidence, Metric, grouping
+from headcount.analysis.arms import Arm, Metric, check_reference, grouping
+from headcount.analysis.evidence import Evidence
 from headcount.analysis.statistics import Array, Interval
 from headcount.analysis.words import count, listed, plus_minus, signed
-from headcount.errors import RequestError, did_you_mean
+from headcount.errors import RequestError
 
 Verdict = Literal["reference", "better", "worse", "equivalent", "undecided", "no data"]
 ALPHA = 0.05
@@ -122,10 +123,12 @@ def judge(
     if condition is None:
         condition = next(iter(evidence.conditions), "")
     arms = evidence.arms_of(condition)
+    if reference is not None:
+        check_reference(reference, arms)
     reference_arm = _reference(arms, reference)
     width = metric.margin if margin is None else margin
-    variance, df = _pooled(arms)
-    comparisons = compare(arms, reference_arm, metric, width)
+    variance, df = pooled = pooled_error(arms)
+    comparisons = compare(arms, reference_arm, metric, width, pooled)
     return Judgement(
         condition=condition,
         metric=metric,
@@ -141,13 +144,7 @@ def judge(
 def _reference(arms: list[Arm], asked: str | None) -> Arm | None:
     """The arm asked for; else MHA, with most seeds, that GQA or MQA layouts vary, in the middle."""
     if asked is not None:
-        labels = [a.label for a in arms]
-        if asked not in labels:
-            raise RequestError(
-                f"reference={asked}: no such layout in the study{did_you_mean(asked, labels)}; "
-                f"valid: {listed(labels, most=30)}"
-            )
-        return arms[labels.index(asked)]
+        return next(a for a in arms if a.label == asked)
     able = [a for a in arms if len(a.values)]
     if not able:
         return None
@@ -162,17 +159,25 @@ def _reference(arms: list[Arm], asked: str | None) -> Arm | None:
     return max(mha, key=fitness)
 
 
-def _pooled(arms: list[Arm]) -> tuple[float, int]:
+def pooled_error(arms: list[Arm]) -> tuple[float, int]:
+    """Variance of a run about its layout's and its seed's effect, and its degrees of freedom."""
     seeds = sorted({s for a in arms for s in a.seeds})
     rows = [[a.by_seed.get(s, nan) for s in seeds] for a in arms if a.seeds]
     return statistics.residual_variance(np.array(rows).reshape(len(rows), len(seeds)))
 
 
 def compare(
-    arms: list[Arm], reference: Arm | None, metric: Metric, margin: float
+    arms: list[Arm],
+    reference: Arm | None,
+    metric: Metric,
+    margin: float,
+    pooled: tuple[float, int],
 ) -> list[Comparison]:
-    """Every arm against the reference, in the arms' order, the reference itself included."""
-    variance, df = _pooled(arms)
+    """Every arm against the reference, in the arms' order, the reference itself included.
+
+    pooled: as `pooled_error` gives it.
+    """
+    variance, df = pooled
     nothing = Interval(nan, -inf, inf)
     pairs: dict[int, Array] = {}
     for i, arm in enumerate(arms):

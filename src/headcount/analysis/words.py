@@ -62,3 +62,8 @@ def short_count(n: float) -> str:
             return f"{n:.3g}{unit}"
         n /= 1000
     raise AssertionError
+
+
+def tokens_text(n: float) -> str:
+    """Tokens as people say them: `512`, `8k` for 8,192."""
+    return f"{n:g}" if n < 1024 else f"{n / 1024:g}k"

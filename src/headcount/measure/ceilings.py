@@ -15,16 +15,16 @@ STREAM_BYTES = {
     "mps": (1 << 23, 1 << 26, 1 << 30),
 }
 """Working sets, from what a core's cache holds to what none does."""
-SAMPLE_BYTES = 1 << 26
-"""Small working sets are streamed until a sample has moved as much: launches must not count."""
+TOTAL_BYTES = 1 << 27
+"""Small working sets are streamed more often, until as much has been moved."""
 REPEATS = 5
 
 
 @torch.inference_mode()
 def measure_ceilings(device: torch.device, dtypes: Iterable[str]) -> dict[str, Any]:
     """Peak FLOP/s of a square matrix product by dtype, and peak bytes/s by working set: the better
-    of a copy (bytes read and written) and a sum (bytes read). The fastest of REPEATS, with the
-    threads that the layouts are timed with."""
+    of a copy (bytes read and written) and a sum (bytes read). The fastest of
+    several calls, with the threads that the layouts are timed with."""
     return {
         "matmul_flops_per_s": {dtype: _matmul(device, dtype) for dtype in sorted(set(dtypes))},
         "bytes_per_s": {str(size): _stream(device, size) for size in STREAM_BYTES[device.type]},
@@ -42,20 +42,12 @@ def _stream(device: torch.device, size: int) -> float:
     """Bytes/s over a working set of `size` bytes."""
     data = torch.zeros(size // 4, device=device)
     source, target = data.chunk(2)
-    times = max(1, SAMPLE_BYTES // size)
-    copy = _fastest_ms(_repeated(lambda: target.copy_(source), times), device)
-    read = _fastest_ms(_repeated(data.sum, times), device)
-    return 1e3 * size * times / min(copy, read)
+    repeats = max(REPEATS, TOTAL_BYTES // size)
+    copy = _fastest_ms(lambda: target.copy_(source), device, repeats)
+    read = _fastest_ms(data.sum, device, repeats)
+    return 1e3 * size / min(copy, read)
 
 
-def _repeated(call: Callable[[], object], times: int) -> Callable[[], None]:
-    def calls() -> None:
-        for _ in range(times):
-            call()
-
-    return calls
-
-
-def _fastest_ms(call: Callable[[], object], device: torch.device) -> float:
+def _fastest_ms(call: Callable[[], object], device: torch.device, repeats: int = REPEATS) -> float:
     call()
-    return min(timed_ms(call, device) for _ in range(REPEATS))
+    return min(timed_ms(call, device) for _ in range(repeats))

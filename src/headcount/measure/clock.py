@@ -16,6 +16,10 @@ import torch
 from headcount.measure.protocol import MIN_POINT_MS, MIN_WARMUP_MS
 
 MAX_ROUNDS = 1000
+
+Clock = Callable[[], int]
+"""Nanoseconds: wall time, or CPU time where a single thread is to be timed on a shared host."""
+
 RESTORE_BELOW_MS = 5.0
 """Calls shorter than this are preceded by an untimed one that brings the caches back to the state
 of a model that runs on its own; for longer ones, reloading them is lost in the noise."""
@@ -29,14 +33,15 @@ def interleave(
     seed: int = 0,
     min_ms: float = MIN_POINT_MS,
     min_warmup_ms: float = MIN_WARMUP_MS,
+    now: Clock = time.perf_counter_ns,
 ) -> list[list[float]]:
-    """Wall milliseconds of each call, by call and round: at least `repeats` rounds, and as many
+    """Milliseconds of each call, by call and round: at least `repeats` rounds, and as many
     more as the fastest call needs to be timed for `min_ms` (at most MAX_ROUNDS).
 
     Each call is warmed up `warmup` times and for `min_warmup_ms` first. A sample starts and ends
     with an idle device. Python's garbage collector stands still inside the window.
     """
-    fastest = min(_warm(call, device, warmup, min_warmup_ms) for call in calls)
+    fastest = min(_warm(call, device, warmup, min_warmup_ms, now) for call in calls)
     rounds = max(repeats, min(MAX_ROUNDS, math.ceil(min_ms / fastest)))
     shuffle = random.Random(seed)
     order = list(range(len(calls)))
@@ -49,19 +54,21 @@ def interleave(
             for i in order:
                 if fastest < RESTORE_BELOW_MS:
                     calls[i]()
-                samples[i].append(timed_ms(calls[i], device))
+                samples[i].append(timed_ms(calls[i], device, now))
     finally:
         gc.enable()
     return samples
 
 
-def timed_ms(call: Callable[[], object], device: torch.device) -> float:
-    """Wall milliseconds of one call, between two moments at which the device is idle."""
+def timed_ms(
+    call: Callable[[], object], device: torch.device, now: Clock = time.perf_counter_ns
+) -> float:
+    """Milliseconds of one call, between two moments at which the device is idle."""
     synchronise(device)
-    start = time.perf_counter_ns()
+    start = now()
     call()
     synchronise(device)
-    return (time.perf_counter_ns() - start) / 1e6
+    return (now() - start) / 1e6
 
 
 def synchronise(device: torch.device) -> None:
@@ -72,10 +79,12 @@ def synchronise(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def _warm(call: Callable[[], object], device: torch.device, count: int, min_ms: float) -> float:
+def _warm(
+    call: Callable[[], object], device: torch.device, count: int, min_ms: float, now: Clock
+) -> float:
     """Call `count` times and for `min_ms`; the fastest call's milliseconds."""
     spent, calls, fastest = 0.0, 0, math.inf
     while calls < count or spent < min_ms:
-        sample = timed_ms(call, device)
+        sample = timed_ms(call, device, now)
         spent, calls, fastest = spent + sample, calls + 1, min(fastest, sample)
     return max(fastest, 1e-6)

@@ -73,19 +73,20 @@ def layout_record(config: Config) -> records.Layout:
     )
 
 
-def control_record(config: Config) -> records.Control | None:
-    """What the configuration's control came to, where it solves for something."""
-    found = config.matched
+def run_layout_record(config: Config) -> records.Layout:
+    """The layout of a run, with what its control came to."""
+    layout, found = layout_record(config), config.matched
     if found is None:
-        return None
-    return records.Control(
-        name=config.control.name,
+        return layout
+    layout.matched = records.Matched(
+        control=config.control.name,
         key=found.key,
         value=found.value,
         target=found.target,
         achieved=found.achieved,
         residual=found.residual,
     )
+    return layout
 
 
 def _protocol(config: Config, interleaved: int) -> dict[str, Any]:

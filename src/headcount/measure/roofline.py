@@ -9,6 +9,7 @@ under a causal mask halved, logits of the last position alone. One multiply-accu
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from headcount.layout import HeadLayout
 from headcount.shape import ITEMSIZE, ModelShape
 
 Limit = Literal["compute", "memory"]
@@ -79,3 +80,8 @@ def work(phase: str, shape: ModelShape, context: int, batch_size: int, dtype: st
 def _weights(shape: ModelShape, dtype: str) -> int:
     """Bytes of the weights that a step reads whole; of the embedding it reads a few rows."""
     return shape.n_matmul * ITEMSIZE[dtype]
+
+
+def shape_from(record: dict[str, Any]) -> ModelShape:
+    """The model's shape as a cost record keeps it."""
+    return ModelShape(**record | {"layout": HeadLayout(**record["layout"])})

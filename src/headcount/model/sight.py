@@ -1,6 +1,5 @@
 """Sight: which keys the queries of one forward may look at, made once for all layers."""
 
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ class Sight:
         self.starts = starts
         # A causal query sits among the keys its row holds, so it never sees beyond them.
         self.lengths = None if causal else lengths
-        self._grouped: dict[int, Tensor] = {}
+        self._grouped: dict[int, Tensor] = {}  # by group size; 1 is the plain mask
         self.block_mask: Any = None
         """The flex backend's form of this sight, once it has made it."""
 
@@ -54,9 +53,18 @@ class Sight:
             return self.starts
         return torch.tensor([self.s - self.t], device=self.device)
 
-    @cached_property
+    @property
     def allowed(self) -> Tensor:
         """(1 or B, 1, T, S), True where query i may look at key j."""
+        return self.grouped(1)
+
+    def grouped(self, group: int) -> Tensor:
+        """`allowed` for query rows: `group` heads of T queries each, (1 or B, 1, group·T, S)."""
+        if group not in self._grouped:
+            self._grouped[group] = self._mask().repeat(1, 1, group, 1)
+        return self._grouped[group]
+
+    def _mask(self) -> Tensor:
         key = torch.arange(self.s, device=self.device)
         allowed = key.new_ones(1, 1, self.t, self.s, dtype=torch.bool)
         if self.causal:
@@ -66,9 +74,3 @@ class Sight:
         if self.lengths is not None:
             allowed = allowed & (key < self.lengths[:, None])[:, None, None]
         return allowed
-
-    def grouped(self, group: int) -> Tensor:
-        """`allowed` for query rows: `group` heads of T queries each, (1 or B, 1, group·T, S)."""
-        if group not in self._grouped:
-            self._grouped[group] = self.allowed.repeat(1, 1, group, 1)
-        return self._grouped[group]

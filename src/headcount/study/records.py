@@ -17,6 +17,20 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_by_name=True, validate_by_alias=True)
 
 
+class Matched(Strict):
+    """What an iso control came to: a quantity brought to a reference's by turning one dial."""
+
+    control: str
+    key: str
+    """The key under `model` that was solved for."""
+    value: int
+    target: int
+    """Of the reference: parameters, FLOPs of a forward, or KV-cache bytes a token at 2 bytes."""
+    achieved: int
+    residual: float
+    """(achieved − target) / target."""
+
+
 class Layout(Strict):
     """The head layout of a run, as built."""
 
@@ -30,20 +44,8 @@ class Layout(Strict):
     d_rope: int = 0
     """MLA: width of the shared rotary key."""
     label: str
-
-
-class Control(Strict):
-    """What an iso control came to: a quantity brought to a reference's by turning one dial."""
-
-    name: str
-    key: str
-    """The key under `model` that was solved for."""
-    value: int
-    target: int
-    """Of the reference: parameters, FLOPs of a forward, or KV-cache bytes a token at 2 bytes."""
-    achieved: int
-    residual: float
-    """(achieved − target) / target."""
+    matched: Matched | None = None
+    """Of a run: what its control came to; None where that solves for nothing, and in a cost record."""
 
 
 class Slice(Strict):
@@ -224,8 +226,6 @@ class Record(Strict):
     config: dict[str, Any]
     """Resolved: as it ran."""
     layout: Layout
-    control: Control | None = None
-    """None where the control solves for nothing (fixed_d_model, fixed_d_head)."""
     quality: Quality = Field(default_factory=Quality)
     training: Training = Field(default_factory=Training)
     cost: Cost | None = None

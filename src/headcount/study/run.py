@@ -17,7 +17,7 @@ import torch
 
 from headcount.config import Config
 from headcount.measure.protocol import cost_id
-from headcount.measure.record import control_record, layout_record
+from headcount.measure.record import run_layout_record
 from headcount.model import Transformer
 from headcount.study.identity import code_identity, run_id
 from headcount.study.records import Failure, Record, Training
@@ -155,8 +155,7 @@ def new_record(config: Config, study: Study, earlier: Record | None) -> Record:
         study=config.study,
         status="running",
         config=config.model_dump(mode="json"),
-        layout=layout_record(config),
-        control=control_record(config),
+        layout=run_layout_record(config),
         training=training,
         cost=study.cost(cost_id(config)),
         environment=environment(config),

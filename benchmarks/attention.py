@@ -1,0 +1,82 @@
+"""The attention core alone: its growth with the context, and what shared KV heads save at decode."""
+
+import itertools
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from benchmarks.clock import interleave
+from benchmarks.table import Row, row
+from headcount.measure.scaling import fitted_exponent
+from headcount.model.attention import attend
+
+D_MODEL = 512
+KERNELS = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
+HEADS = (1, 8, 32)
+CONTEXTS = (128, 256, 512, 1024, 2048)
+LONG = 3
+"""The exponent is fitted over the longest contexts, where launches no longer count."""
+
+
+def _tensors(n_heads: int, n_kv_heads: int, batch_size: int, queries: int, context: int):  # type: ignore[no-untyped-def]
+    """q (B, n_heads, T, d_head) and k, v (B, n_kv_heads, S, d_head), at fixed d_model."""
+    d_head = D_MODEL // n_heads
+    q = torch.randn(batch_size, n_heads, queries, d_head)
+    k, v = (torch.randn(batch_size, n_kv_heads, context, d_head) for _ in range(2))
+    return q, k, v
+
+
+@torch.inference_mode()
+def growth(repeats: int) -> str:
+    """Milliseconds of causal attention over whole sequences, by heads and kernel, with the exponent
+    fitted in the context: one kernel for all heads, and the best for each."""
+    arms = list(itertools.product(HEADS, KERNELS))
+    by_arm: dict[tuple[int, str], list[float]] = {arm: [] for arm in arms}
+    for context in CONTEXTS:
+        calls = []
+        for n_heads, kernel in arms:
+            q, k, v = _tensors(n_heads, n_heads, 1, context, context)
+
+            def call(q=q, k=k, v=v, kernel=kernel) -> None:  # type: ignore[no-untyped-def]
+                with sdpa_kernel(KERNELS[kernel]):
+                    attend(q, k, v, causal=True)
+
+            calls.append(call)
+        for arm, samples in zip(arms, interleave(calls, repeats), strict=True):
+            by_arm[arm].append(sorted(samples)[len(samples) // 2])
+    contexts = " | ".join(f"T={c}" for c in CONTEXTS)
+    lines = [
+        f"| n_heads | kernel | {contexts} | exponent | best at T={CONTEXTS[-1]} |",
+        "|---|---|" + "--:|" * (len(CONTEXTS) + 1) + "---|",
+    ]
+    for (n_heads, kernel), ms in by_arm.items():
+        exponent = fitted_exponent(CONTEXTS[-LONG:], ms[-LONG:])
+        best = min((by_arm[n_heads, name][-1], name) for name in KERNELS)[1]
+        cells = " | ".join(f"{t:.3g}" for t in ms)
+        lines.append(f"| {n_heads} | {kernel} | {cells} | {exponent:.2f} | {best} |")
+    return "\n".join(lines)
+
+
+@torch.inference_mode()
+def sharing(repeats: int, batch_size: int = 8, context: int = 4096, n_heads: int = 16) -> list[Row]:
+    """One decode step of attention with shared KV heads against MHA; MHA's bytes read over theirs
+    stand beside as the ratio that bandwidth alone would give."""
+    layouts = {"MHA": n_heads, "GQA-4": 4, "MQA": 1}
+    calls = []
+    for n_kv_heads in layouts.values():
+        q, k, v = _tensors(n_heads, n_kv_heads, batch_size, 1, context)
+        calls.append(lambda q=q, k=k, v=v: attend(q, k, v, causal=True))
+    samples = dict(zip(layouts, interleave(calls, repeats), strict=True))
+    place = f"n_heads {n_heads}, batch {batch_size}, context {context}"
+    # MQA against MHA is asked to be 2.4 times as fast.
+    targets = {"GQA-4": None, "MQA": 2.4}
+    return [
+        row(
+            f"attention decode, {layout}, {place}",
+            f"MHA, which reads {n_heads // layouts[layout]} times the bytes",
+            samples[layout],
+            samples["MHA"],
+            target,
+        )
+        for layout, target in targets.items()
+    ]
