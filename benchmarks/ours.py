@@ -19,8 +19,8 @@ def decode_step(
     """One greedy step that attends to `context` tokens."""
     model = Transformer(shape).to(dtype).eval()
     cache = KVCache(shape, batch_size, context, dtype)
-    cache.k.normal_()
-    cache.v.normal_()
+    for tensor in cache.tensors:
+        tensor.normal_()
     cache.length = context
     token = torch.zeros(batch_size, 1, dtype=torch.long)
 
@@ -37,8 +37,8 @@ def generate(
     """Greedy generation of n_tokens after a context that the cache holds: our loop, step by step."""
     model = Transformer(shape).to(dtype).eval()
     cache = KVCache(shape, batch_size, context + n_tokens, dtype)
-    cache.k.normal_()
-    cache.v.normal_()
+    for tensor in cache.tensors:
+        tensor.normal_()
     cache.length = context + n_tokens
     prompt = torch.zeros(batch_size, context, dtype=torch.long)
 

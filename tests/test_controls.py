@@ -12,6 +12,7 @@ from headcount.config import Config, parse
 from headcount.controls import Dial, Quantity, match, matched_d_ff, measure
 from headcount.errors import LayoutError, RequestError
 from headcount.layout import HeadLayout
+from headcount.measure.record import run_layout_record
 from tests.model.shapes import small_shape
 
 SHAZEER = small_shape(
@@ -263,6 +264,27 @@ def test_a_wrong_control_is_one_line(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"n_heads": 64}, "model.d_head=1 .* nearest valid d_head: 2"),
+        ({"attention": "mla", "d_rope": 3}, "model.d_rope=3 .* nearest valid d_rope: 2 or 4"),
+        ({"attention": "mla", "d_latent": 0}, "model.d_latent=0: must be at least 1"),
+        ({"d_latent": 8}, "model.d_latent=8 has no effect with attention=mha"),
+        ({"backend": "torch_mha"}, "model.backend=torch_mha .* model.position=rope"),
+        ({"bias": "all"}, "model.bias=all with model.norm=rmsnorm"),
+        ({"vocab_size": 100}, "model.vocab_size=100: task=moby_dick has 256 symbols"),
+        ({"position": "learned", "max_len": 8}, "model.max_len=8 is shorter than task.seq_len=64"),
+        ({"backend": "flex", "attention_dropout": 0.1}, "model.attention_dropout=0.1 with .*flex"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_impossible_model_is_one_line(model: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message) as error:
+        parse(request(model, {"name": "fixed_d_model"}))
+    assert "\n" not in str(error.value)
+
+
 def test_kv_heads_need_not_be_given_where_they_are_solved_for() -> None:
     config: Config = parse(
         request(
@@ -271,3 +293,12 @@ def test_kv_heads_need_not_be_given_where_they_are_solved_for() -> None:
         )
     )
     assert config.layout == HeadLayout(64, 16, 2, 8)  # one KV head of 16, or two of 8
+
+
+def test_a_run_s_record_says_what_its_control_came_to() -> None:
+    config = parse(request(MQA, {"name": "iso_params"}))
+    noted = run_layout_record(config).matched
+    assert noted is not None
+    assert (noted.control, noted.key, noted.value) == ("iso_params", "d_ff", config.model.d_ff)
+    assert noted.achieved == config.shape.n_params
+    assert run_layout_record(parse(request(MQA, {"name": "fixed_d_model"}))).matched is None

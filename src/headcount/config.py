@@ -257,7 +257,8 @@ def parse(raw: dict[str, Any]) -> Config:
 def _cross_check(config: Config) -> None:
     """Every check that looks at more than one field, in one place."""
     model, task, trainer, optim = config.model, config.task, config.trainer, config.optim
-    lacks = torch_mha_lacks(config.shape) if model.backend == "torch_mha" else None
+    shape = config.shape  # which refuses sizes that do not go together
+    lacks = torch_mha_lacks(shape) if model.backend == "torch_mha" else None
     if lacks:
         raise LayoutError(lacks)
     if model.attention_dropout and model.backend == "flex":
