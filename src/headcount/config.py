@@ -300,6 +300,12 @@ def _cross_check(config: Config) -> None:
             f"model.attention_dropout={model.attention_dropout} with model.backend=flex, which has "
             "none; valid: 0, or backend sdpa or eager"
         )
+    masked = getattr(task, "document_mask", False)
+    if masked and model.backend not in ("sdpa", "eager"):
+        raise RequestError(
+            f"task.document_mask=true with model.backend={model.backend}; "
+            "valid: false, or backend sdpa or eager"
+        )
     if model.vocab_size is not None and model.vocab_size < max(task.n_inputs, task.n_outputs):
         raise CombinationError(
             f"model.vocab_size={model.vocab_size}: task={task.name} has "

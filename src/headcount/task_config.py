@@ -83,6 +83,8 @@ class Text(TaskSection):
     """Tokens of the test split scored at the end."""
     field: str
     """The field of JSONL, Parquet or a data set that holds the text."""
+    document_mask: bool
+    """Whether a document is kept from seeing those packed into the same sequence."""
     tokenizer: Literal["bytes", "bpe"]
     vocab_size: Annotated[int, Field(ge=257, le=65535)] | None
     """BPE: symbols, the mark between documents among them; null for bytes."""

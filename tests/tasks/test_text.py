@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from headcount.errors import RequestError
+from headcount.hydra_app import compose
+from headcount.model import KVCache, Transformer
 from headcount.task_config import TextFiles
+from headcount.tasks import build_task
 from headcount.tasks.base import IGNORE, Batch
 from headcount.tasks.text import repeated
 from headcount.text.corpus import prepare
@@ -141,6 +144,7 @@ def test_sequences_are_pieces_of_the_split_and_targets_the_next_tokens(task_of, 
 def test_bpe_is_lossless_trained_on_training_text_and_kept(folder):
     keys = {"name": "text_files", "path": str(folder), "field": "text", "batch_size": 4}
     keys |= {"seq_len": 16, "eval_batch_size": 4, "eval_tokens": 512, "test_tokens": 10**6}
+    keys |= {"document_mask": False}
     corpus = prepare(TextFiles(**keys, tokenizer="bpe", vocab_size=300))
     plain = prepare(TextFiles(**keys, tokenizer="bytes", vocab_size=None))
     assert corpus.n_symbols == 300
@@ -180,6 +184,25 @@ def test_bits_per_byte_do_not_depend_on_the_evaluation_batch(task_of, model_of, 
     n_bytes = int(task.lengths[targets].sum())
     nats = scored[7].loss * len(targets)
     assert scored[7].bits_per_byte == pytest.approx(nats / math.log(2) / n_bytes)
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 2])
+def test_packed_documents_do_not_see_one_another(folder, n_kv_heads):
+    """A document's outputs are those of the document alone, for MHA and with a shared KV head."""
+    overrides = [f"task.path={folder}", "task.seq_len=40", "task.document_mask=true"]
+    size = ["model.d_model=16", "model.n_heads=2", f"model.n_kv_heads={n_kv_heads}"]
+    config = compose(["task=text_files", *overrides, *size, "logger=none"])
+    task, model = build_task(config), Transformer(config.shape, seed=3)
+    tokens = torch.tensor([[256, 65, 66, 67, 256, 70, 71, 72, 73]])
+    batch = task._marked(Batch(tokens, tokens))
+    assert batch.documents.tolist() == [[1, 1, 1, 1, 2, 2, 2, 2, 2]]
+    packed = model(batch.inputs, documents=batch.documents)
+    assert torch.allclose(packed[:, :4], model(tokens[:, :4]), atol=1e-5)
+    # RoPE knows distances alone, so the second document need not begin at the first place.
+    assert torch.allclose(packed[:, 4:], model(tokens[:, 4:]), atol=1e-5)
+    assert not torch.allclose(packed, model(tokens), atol=1e-3)
+    with pytest.raises(ValueError, match="no cache"):
+        model(tokens, cache=KVCache(config.shape, 1, 40), documents=batch.documents)
 
 
 def test_a_uniform_model_takes_eight_bits_a_byte(task_of, folder):

@@ -11,7 +11,8 @@ class Sight:
 
     causal: a query sees no key behind its own position. starts: (B,) position of each row's first
     query; None puts the last query at the last key, S − T for all rows. lengths: (B,) keys a row
-    really holds; None is all S. A query that may see nothing gets zeros from every backend.
+    really holds; None is all S. documents: (B, T), over a whole sequence: a query sees the keys of
+    its own document alone. A query that may see nothing gets zeros from every backend.
     """
 
     def __init__(
@@ -22,6 +23,7 @@ class Sight:
         device: torch.device,
         starts: Tensor | None = None,
         lengths: Tensor | None = None,
+        documents: Tensor | None = None,
     ) -> None:
         self.causal = causal
         self.t = t
@@ -30,6 +32,7 @@ class Sight:
         self.starts = starts
         # A causal query sits among the keys its row holds, so it never sees beyond them.
         self.lengths = None if causal else lengths
+        self.documents = documents
         self._grouped: dict[int, Tensor] = {}  # by group size; 1 is the plain mask
         self.block_mask: Any = None
         """The flex backend's form of this sight, once it has made it."""
@@ -38,13 +41,14 @@ class Sight:
     def is_square(self) -> bool:
         """Causal over a whole sequence: what a kernel's own causal flag means. (PyTorch aligns the
         flag top-left, which is wrong for T < S.)"""
-        return self.causal and 1 < self.t == self.s and self.starts is None
+        whole = 1 < self.t == self.s and self.starts is None
+        return self.causal and whole and self.documents is None
 
     @property
     def is_open(self) -> bool:
         """Every query sees every key."""
         hides = self.causal and (self.t > 1 or self.starts is not None)
-        return not hides and self.lengths is None
+        return not hides and self.lengths is None and self.documents is None
 
     @property
     def first_places(self) -> Tensor:
@@ -73,4 +77,7 @@ class Sight:
             allowed = allowed & (key <= place[..., None]).unsqueeze(1)
         if self.lengths is not None:
             allowed = allowed & (key < self.lengths[:, None])[:, None, None]
+        if self.documents is not None:
+            same = self.documents[:, :, None] == self.documents[:, None, :]  # (B, T, S), S = T
+            allowed = allowed & same[:, None]
         return allowed

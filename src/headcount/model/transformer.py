@@ -126,6 +126,7 @@ class Transformer(nn.Module):
         last_only: bool = False,
         lengths: Tensor | None = None,
         maps: Maps | None = None,
+        documents: Tensor | None = None,
     ) -> Tensor:
         """inputs: (B, T) tokens or (B, T, n_inputs) vectors → (B, T, n_outputs).
 
@@ -134,7 +135,9 @@ class Transformer(nn.Module):
         not kept by the cache, and its outputs mean nothing. `last_only` gives each row's last
         real position alone, (B, 1, n_outputs), as generation needs it. `maps`, a list, is filled with
         each layer's attention weights, (B, n_heads, T, S); asking for them changes no output.
-        Raises ValueError for no inputs, for lengths outside 0…T and for an overflow of the cache.
+        `documents` (B, T) numbers the documents of packed sequences, which do not see one another.
+        Raises ValueError for no inputs, for lengths outside 0…T, for an overflow of the cache and for
+        documents with a cache.
         """
         t = inputs.size(1)
         if t == 0:
@@ -142,6 +145,8 @@ class Transformer(nn.Module):
         if lengths is not None:
             check_lengths(lengths, inputs)
         start, starts = 0, None
+        if cache is not None and documents is not None:
+            raise ValueError("documents are of whole sequences: there is no cache of them")
         if cache is not None:
             cache.reserve(t)
             start, starts = cache.length, cache.lengths
@@ -151,7 +156,7 @@ class Transformer(nn.Module):
             x = x + self._learned(start, start + t, places)
         x = self.dropout(x)
         held = lengths if starts is None or lengths is None else starts + lengths
-        sight = Sight(self.shape.causal, t, start + t, x.device, starts, held)
+        sight = Sight(self.shape.causal, t, start + t, x.device, starts, held, documents)
         rotation = self._rotation(start, start + t, places, x)
         for layer, block in enumerate(self.blocks):
             x = block(x, sight, rotation, cache, layer, maps)

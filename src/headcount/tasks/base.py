@@ -26,10 +26,12 @@ LossUnit = Literal["nats", "NMSE"]
 
 class Batch(NamedTuple):
     """inputs: (B, T) tokens or (B, T, n_inputs) vectors. targets: (B, T) classes, IGNORE where
-    nothing is scored, or (B, T, n_outputs) reals, NaN there."""
+    nothing is scored, or (B, T, n_outputs) reals, NaN there. documents: (B, T) numbers of the
+    documents that do not see one another, where a sequence packs several."""
 
     inputs: Tensor
     targets: Tensor
+    documents: Tensor | None = None
 
     @property
     def scored(self) -> Tensor:
@@ -44,11 +46,14 @@ class Batch(NamedTuple):
 
     def parts(self, n: int) -> Iterator["Batch"]:
         """The batch in n equal parts."""
-        yield from map(Batch._make, zip(*(field.chunk(n) for field in self), strict=True))
+        return self.rows(len(self.inputs) // n)
 
     def rows(self, size: int) -> Iterator["Batch"]:
         """The batch in pieces of `size` sequences; the last may be smaller."""
-        yield from map(Batch._make, zip(*(field.split(size) for field in self), strict=True))
+        for i in range(0, len(self.inputs), size):
+            rows = slice(i, i + size)
+            documents = None if self.documents is None else self.documents[rows]
+            yield Batch(self.inputs[rows], self.targets[rows], documents)
 
 
 class Task(ABC):
@@ -123,7 +128,9 @@ class GeneratedTask(Task):
     @functools.cached_property
     def data_hash(self) -> str:  # type: ignore[override]
         test = self._split("test")
-        return hashlib.sha256(b"".join(f.numpy().tobytes() for f in test)).hexdigest()
+        return hashlib.sha256(
+            test.inputs.numpy().tobytes() + test.targets.numpy().tobytes()
+        ).hexdigest()
 
 
 class Regression(GeneratedTask):

@@ -54,12 +54,17 @@ class TextTask(Task):
         size, g = (self.config.batch_size,), generator(seed, "data", step)
         starts = torch.randint(len(text) - t, size, generator=g)
         sequences = torch.stack([as_tokens(text[i : i + t + 1]) for i in starts.tolist()])
-        return Batch(sequences[:, :-1], sequences[:, 1:])  # each (B, T)
+        return self._marked(Batch(sequences[:, :-1], sequences[:, 1:]))  # each (B, T)
 
     def eval_batches(self, split: Split) -> Iterator[Batch]:
         limit = self.limits[split]
         text = self.splits[split][: None if limit is None else limit + 1]
-        return windows(as_tokens(text), self.config.seq_len, self.config.eval_batch_size)
+        found = windows(as_tokens(text), self.config.seq_len, self.config.eval_batch_size)
+        return map(self._marked, found)
+
+    def _marked(self, batch: Batch) -> Batch:
+        """The batch with its documents told apart, where the task keeps them from one another."""
+        return batch
 
     def n_bytes(self, batch: Batch) -> int:
         return int(self.lengths[batch.targets[batch.scored]].sum())
@@ -93,6 +98,13 @@ class OwnTextTask(TextTask):
             {"val": config.eval_tokens, "test": config.test_tokens},
             {"bytes": "bytes", "bpe": "tokens"}[config.tokenizer],
         )
+        self.end = corpus.end
+        self.document_mask = config.document_mask
+
+    def _marked(self, batch: Batch) -> Batch:
+        if not self.document_mask:
+            return batch
+        return batch._replace(documents=(batch.inputs == self.end).cumsum(dim=1))
 
 
 def as_tokens(piece: Any) -> Tensor:

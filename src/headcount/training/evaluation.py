@@ -96,7 +96,8 @@ def evaluate(model: Transformer, task: Task, split: Split) -> Evaluation:
         if metric is None:
             names = list(slices)
             metric = SlicedMean(len(names))
-        outputs = model(batch.inputs.to(device)).cpu()
+        documents = None if batch.documents is None else batch.documents.to(device)
+        outputs = model(batch.inputs.to(device), documents=documents).cpu()
         losses = task.losses(outputs, batch)
         correct = task.correct(outputs, batch) if task.has_accuracy else torch.zeros_like(losses)
         metric.update(losses, correct, batch.scored.nonzero()[:, 0], list(slices.values()))

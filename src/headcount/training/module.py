@@ -30,7 +30,7 @@ class HeadcountModule(pl.LightningModule):
         """Mean loss over the scored positions of the whole step, of which this batch is one of
         `accumulate_grad_batches` parts; parts with unequal counts still add up to the full batch."""
         part, n_scored = batch
-        losses = self.task.losses(self.model(part.inputs), part)
+        losses = self.task.losses(self.model(part.inputs, documents=part.documents), part)
         # Lightning divides each part's loss by the number of parts; the division by count replaces it.
         # Likewise the mean over ranks that DDP takes of gradients.
         trainer = self.config.trainer
