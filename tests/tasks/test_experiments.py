@@ -8,11 +8,12 @@ from pathlib import Path
 
 import hydra
 import pytest
+from omegaconf import OmegaConf
 
 from headcount.hydra_app import CONF, compose
+from headcount.study import grid
 from headcount.study.plan import make_plan
 from headcount.study.store import Study
-from hydra_plugins.headcount_plugins import HeadcountSweeper
 
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 
@@ -39,10 +40,10 @@ def plan_of(name):
     with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         overrides = [f"experiment={name}"]
         config = hydra.compose("config", overrides=overrides, return_hydra_config=True)
-    sweeper = HeadcountSweeper(
-        config.hydra.sweeper.params, config.hydra.sweeper.grids, config.hydra.sweeper.waves
-    )
-    return make_plan(sweeper.requests([]), lambda point: compose([*overrides, *point]))
+    params = OmegaConf.to_container(config.hydra.sweeper.params)
+    grids = OmegaConf.to_container(config.hydra.sweeper.grids)
+    points = grid.points([], params, grids, loader=None)
+    return make_plan(points, lambda point: compose([*overrides, *point]))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -132,7 +132,7 @@ def test_best_and_last_are_told_apart(logged, monkeypatch):
     monkeypatch.setattr(
         progress_module,
         "evaluate",
-        lambda *args: Evaluation(loss=next(losses), accuracy=0.0, slices={}),
+        lambda *args: Evaluation(next(losses), accuracy=None, bits_per_byte=None, slices={}),
     )
     config = logged()
     found = read(run_folder(config, execute(config).run_id))
