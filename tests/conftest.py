@@ -31,6 +31,14 @@ def _no_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(tmp_path / "wandb-home"))
 
 
+@pytest.fixture(autouse=True)
+def _fresh_hydra() -> None:
+    """Forget what an earlier test composed: Hydra keeps it for the whole process."""
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Callable:
     """Compose a small configuration with further overrides; results go to the test's folder."""
