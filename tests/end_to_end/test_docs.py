@@ -74,6 +74,7 @@ def _on_a_budget(arguments: list[str]) -> list[str]:
 def _a_users_own_files(folder: Path) -> None:
     """The files that the pages speak of as the reader's own."""
     text = "It was the best of times, it was the worst of times, said the whale to no one. " * 400
+    text = " ".join(f"{i} {w}" for i, w in enumerate(text.split()))
     (folder / "my-texts").mkdir()
     (folder / "my-texts" / "a.txt").write_text(text)
     (folder / "data").mkdir()

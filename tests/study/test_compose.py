@@ -57,6 +57,7 @@ def by_hydra(composer, overrides):
     )
 
 
+@pytest.mark.slow
 def test_every_kind_of_override_comes_out_as_hydra_has_it(composer):
     fast = composer("experiment=why_heads")
     for request in REQUESTS:

@@ -204,6 +204,7 @@ def test_the_number_of_workers_changes_no_record(plan_of, small):
     assert run("one", 1) == run("four", 4)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_from_run_to_run(small):
     process, resident = psutil.Process(), []
     for seed in range(10):
