@@ -78,6 +78,7 @@ def _a_users_own_files(folder: Path) -> None:
     (folder / "my-texts").mkdir()
     (folder / "my-texts" / "a.txt").write_text(text)
     (folder / "data").mkdir()
-    row = json.dumps({"body": text[:2000], "text": text[:2000]}) + "\n"
-    (folder / "data" / "a.jsonl").write_text(row * 20)
-    (folder / "notes.jsonl").write_text(row * 20)
+    passages = [text[i : i + 2000] for i in range(0, 40_000, 2000)]
+    rows = "".join(json.dumps({"body": p, "text": p}) + "\n" for p in passages)
+    (folder / "data" / "a.jsonl").write_text(rows)
+    (folder / "notes.jsonl").write_text(rows)

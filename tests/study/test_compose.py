@@ -15,8 +15,8 @@ REQUESTS = [
     (),
     ("model.n_heads=8",),
     ("model.n_heads=8", "seed=3", "optim.lr=1e-3"),
-    ("attention=gqa", "model.kv_group_size=2"),
-    ("model.kv_group_size=2", "attention=gqa"),
+    ("attention=gqa", "model.kv_group_size=2", "model.n_heads=4"),
+    ("model.kv_group_size=2", "attention=gqa", "model.n_heads=4"),
     ("task=endpoint_selection", "task.n_vertices=5"),
     ("task.n_vertices=5", "task=endpoint_selection", "model.d_model=32"),
     ("measure.contexts=[16,32]",),
@@ -57,7 +57,6 @@ def by_hydra(composer, overrides):
     )
 
 
-@pytest.mark.slow
 def test_every_kind_of_override_comes_out_as_hydra_has_it(composer):
     fast = composer("experiment=why_heads")
     for request in REQUESTS:

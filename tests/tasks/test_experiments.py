@@ -83,8 +83,8 @@ def test_why_heads_shows_heads_that_pay_and_heads_that_cost(tmp_path: Path):
     mean = {key: statistics.mean(values) for key, values in loss.items()}
     for d in (3, 4):
         assert mean["retrieval", d, d - 2] > 5 * mean["retrieval", d, d]
-        assert mean["retrieval", d, 2 * d] < 2 * mean["retrieval", d, d]
-        assert mean["retrieval", d, 2 * d] > 0.1 * mean["retrieval", d, d]
+        fall = mean["retrieval", d, d - 2] - mean["retrieval", d, d]
+        assert abs(mean["retrieval", d, 2 * d] - mean["retrieval", d, d]) < 0.1 * fall
     for h in (2, 4, 8):
         assert mean["nearest_point", None, h] > 2 * mean["nearest_point", None, 1]
         assert min(accuracy["endpoint_selection", None, h]) >= 0.99

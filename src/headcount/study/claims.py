@@ -69,13 +69,7 @@ class Claim:
 def holder(folder: Path) -> Owner | None:
     """The live process that holds the run in `folder`, if there is one."""
     latest = _latest(folder)
-    if latest is None:
-        return None
-    owner = read_owner(latest)
-    gone = owner.is_gone() if owner else None
-    if gone is None:
-        gone = _age(latest) > EXPIRY
-    return None if gone else owner or Owner("another host", "", 0, 0.0, "")
+    return _holder(latest) if latest else None
 
 
 @contextmanager
@@ -99,9 +93,9 @@ def claim(folder: Path) -> Iterator[Claim | None]:
 
 def _take(folder: Path) -> Claim | None:
     folder.mkdir(parents=True, exist_ok=True)
-    if holder(folder) is not None:
+    latest = _latest(folder)  # looked up once: the number taken is the next to the claim that was judged
+    if latest and _holder(latest):
         return None
-    latest = _latest(folder)
     ours = Claim(folder / f".claim.{_number(latest) + 1 if latest else 1}", Owner.this_process())
     try:
         descriptor = os.open(ours.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
@@ -109,13 +103,22 @@ def _take(folder: Path) -> Claim | None:
         return None  # another process was faster
     with os.fdopen(descriptor, "w") as file:
         json.dump(asdict(ours.owner), file)
-    if not ours.holds():  # made from a view of the folder that was out of date
+    others = [path for path in folder.glob(".claim.*") if path != ours.path]
+    if any(_holder(other) for other in others):  # made from a view of the folder that was out of date
         ours.path.unlink(missing_ok=True)
         return None
-    for older in folder.glob(".claim.*"):
-        if _number(older) < _number(ours.path):
-            older.unlink(missing_ok=True)
+    for other in others:
+        other.unlink(missing_ok=True)
     return ours
+
+
+def _holder(path: Path) -> Owner | None:
+    """The live process behind a claim."""
+    owner = read_owner(path)
+    gone = owner.is_gone() if owner else None
+    if gone is None:
+        gone = _age(path) > EXPIRY
+    return None if gone else owner or Owner("another host", "", 0, 0.0, "")
 
 
 def _latest(folder: Path) -> Path | None:
