@@ -33,7 +33,7 @@ REQUESTS = [
     ("paths.results=" + "x" * 300,),
     ("model.n_kv_heads=null",),
     ("~logger.project",),
-    ("logger.project=a-b", "logger=none"),
+    ("logger.project=a-b", "logger=wandb"),
 ]
 
 

@@ -93,7 +93,9 @@ def claim(folder: Path) -> Iterator[Claim | None]:
 
 def _take(folder: Path) -> Claim | None:
     folder.mkdir(parents=True, exist_ok=True)
-    latest = _latest(folder)  # looked up once: the number taken is the next to the claim that was judged
+    latest = _latest(
+        folder
+    )  # looked up once: the number taken is the next to the claim that was judged
     if latest and _holder(latest):
         return None
     ours = Claim(folder / f".claim.{_number(latest) + 1 if latest else 1}", Owner.this_process())
@@ -104,7 +106,7 @@ def _take(folder: Path) -> Claim | None:
     with os.fdopen(descriptor, "w") as file:
         json.dump(asdict(ours.owner), file)
     others = [path for path in folder.glob(".claim.*") if path != ours.path]
-    if any(_holder(other) for other in others):  # made from a view of the folder that was out of date
+    if any(map(_holder, others)):  # ours was made from a view of the folder that was out of date
         ours.path.unlink(missing_ok=True)
         return None
     for other in others:
