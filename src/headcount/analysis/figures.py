@@ -54,6 +54,20 @@ NO_DATE: dict[str, Any] = {"png": {}, "svg": {"Date": None}}  # the same records
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 
+STEMS = {
+    "quality_vs_heads",
+    "difference_from_reference",
+    "quality_vs_decode_latency",
+    "quality_vs_kv_bytes",
+    "decode_latency_vs_context",
+    "prefill_latency_vs_context",
+    "kv_cache_vs_context_and_batch",
+    "learning_curves",
+    "lr_sensitivity",
+    "slices",
+}
+"""Every picture there is, so that a report knows its own files."""
+
 Labels = list[tuple[float, float, str]]
 """Texts and the points beside which they stand, in the axes' units."""
 
@@ -79,7 +93,7 @@ def pictures(
     arms = [a for a in evidence.arms_of(judgement.condition) if len(a.values)]
     if not arms:
         return []
-    metric, trained = evidence.metric, training_note(evidence, judgement)
+    metric, trained = judgement.metric, training_note(evidence, judgement)
     bar = (
         "Vertical bar: 95% interval for comparing layouts, with what a seed does to all of them "
         "taken out and the spread pooled (Loftus and Masson 1994)."
@@ -169,8 +183,8 @@ def pictures(
     return found
 
 
-def write(picture: Picture, folder: Path) -> None:
-    """Write `<stem>.png` and `<stem>.svg` into the folder."""
+def write(picture: Picture, folder: Path) -> list[Path]:
+    """Write `<stem>.png` and `<stem>.svg` into the folder; returns their paths."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -184,8 +198,10 @@ def write(picture: Picture, folder: Path) -> None:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once, for both files
         _label_points(axes, labels)
-        for kind in ("png", "svg"):
-            figure.savefig(folder / f"{picture.stem}.{kind}", metadata=NO_DATE[kind])
+        paths = [folder / f"{picture.stem}.{kind}" for kind in NO_DATE]
+        for path, metadata in zip(paths, NO_DATE.values(), strict=True):
+            figure.savefig(path, metadata=metadata)
+    return paths
 
 
 def decode_spread(arm: Arm) -> tuple[float, float, float]:
