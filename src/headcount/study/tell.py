@@ -42,6 +42,14 @@ def tell_left_out(plan: Plan) -> None:
             say(f"  {name}: {len(dropped) - LISTED:,} more, in plan.json")
 
 
+def tell_lines(lines: Sequence[str]) -> None:
+    """Some lines, in short where they are many."""
+    for line in lines[:LISTED]:
+        say(f"  {line}")
+    if len(lines) > LISTED:
+        say(f"  {len(lines) - LISTED:,} more")
+
+
 def tell_runs(points: Sequence[Point], records: Mapping[str, Record | None]) -> None:
     """The points that become runs, in the order in which they start, with what sets them apart."""
     common = set.intersection(*(set(p.overrides) for p in points))
