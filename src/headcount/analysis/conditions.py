@@ -13,6 +13,7 @@ from headcount.study.records import Record
 SCIENTIFIC = ("model", "task", "control", "optim", "trainer")
 OPERATIONAL = {
     "trainer.accelerator",
+    "trainer.compile",
     "trainer.devices",
     "trainer.strategy",
     "trainer.threads",

@@ -25,6 +25,11 @@ class HeadcountModule(pl.LightningModule):
         self.model = Transformer(
             config.shape, model.dropout, config.seed, model.attention_dropout, model.backend
         )
+        if config.trainer.compile:
+            # By block, as all blocks then share one compilation; in place, so that the weights keep
+            # their names and load into a model that is not compiled.
+            for block in self.model.blocks:
+                block.compile(dynamic=False)
 
     def training_step(self, batch: tuple[Batch, int], batch_idx: int) -> Tensor:
         """Mean loss over the scored positions of the whole step, of which this batch is one of
