@@ -48,6 +48,18 @@ class Attention(nn.Module):
         maps: Maps | None = None,
     ) -> Tensor:
         """x: (B, T, d_model) → (B, T, d_model)."""
+        q, k, v = self.project(x, rotation)
+        if cache is not None:
+            k, v = cache.append(layer, k, v)  # each (B, n_kv_heads, S, d_head), S = past + T
+        if maps is not None:
+            maps.append(attention_weights(q, k, sight, self.scale))
+        dropout = self.dropout if self.training else 0.0  # SDPA itself ignores eval mode
+        y = self.backend.attend(q, k, v, sight, self.scale, dropout)  # (B, n_heads, T, d_head)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def project(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, n_heads, T, d_head), keys and values (B, n_kv_heads, T, d_head) of x
+        (B, T, d_model), in their positions."""
         a = self.layout
         heads = self.qkv(x).unflatten(-1, (a.n_heads + 2 * a.n_kv_heads, a.d_head)).transpose(1, 2)
         # (B, n_heads + 2·n_kv_heads, T, d_head); queries and keys turn together
@@ -58,13 +70,7 @@ class Attention(nn.Module):
         if rotation is not None:
             qk = rotate(qk, *rotation)
         q, k = qk.split([a.n_heads, a.n_kv_heads], dim=1)
-        if cache is not None:
-            k, v = cache.append(layer, k, v)  # each (B, n_kv_heads, S, d_head), S = past + T
-        if maps is not None:
-            maps.append(attention_weights(q, k, sight, self.scale))
-        dropout = self.dropout if self.training else 0.0  # SDPA itself ignores eval mode
-        y = self.backend.attend(q, k, v, sight, self.scale, dropout)  # (B, n_heads, T, d_head)
-        return self.out(y.transpose(1, 2).flatten(2))
+        return q, k, v
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
