@@ -270,6 +270,37 @@ def replay(run: RunName, results: Results = Path("results")) -> None:
     sys.exit(replay_run(find_run(run, results)))
 
 
+@app.command()
+def inspect(
+    run: RunName,
+    results: Results = Path("results"),
+    sequences: Annotated[
+        int, typer.Option(help="Sequences of the validation split to look at.")
+    ] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look inside a run's heads: maps, scores, ablation of each head and pair, importance; one page.
+
+    Examples:
+
+        headcount inspect results/head_count/runs/0a1b2c3d4e5f
+
+        headcount inspect results/head_count/runs/0a1b2c3d4e5f --sequences 16 --json
+    """
+    from headcount.heads.commands import inspect_run
+    from headcount.study.replay import find_run
+
+    seen, page = inspect_run(find_run(run, results), sequences)
+    if as_json:
+        print(seen.model_dump_json(by_alias=True, indent=1))
+        return
+    from headcount.heads.words import sentences
+
+    for sentence in sentences(seen):
+        print(sentence)
+    print(f"page: {page}")
+
+
 def main() -> None:
     """Run the command line; wrong requests end with status 2, an interrupt with 130."""
     from click.exceptions import Abort, ClickException

@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from tests.model.shapes import LAYOUTS, small_shape
 
 from headcount.errors import RequestError
 from headcount.heads.ablation import Ablator
@@ -16,6 +15,7 @@ from headcount.heads.watching import run, watching_outputs
 from headcount.model import Transformer
 from headcount.task_config import Induction
 from headcount.tasks.induction import InductionTask
+from tests.model.shapes import LAYOUTS, small_shape
 
 SEQUENCES = 6
 

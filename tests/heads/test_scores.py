@@ -1,10 +1,10 @@
 """Scores on attention made by hand, where the right answer is known in closed form."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
-from tests.model.shapes import LAYOUTS, small_shape
 
 from headcount.heads import scores, watching
 from headcount.heads.inspection import on_own_tokens, on_repeated_tokens
@@ -14,6 +14,7 @@ from headcount.heads.watching import full_maps, run, watching_maps
 from headcount.layout import HeadLayout
 from headcount.model import Transformer
 from headcount.tasks import Batch
+from tests.model.shapes import LAYOUTS, small_shape
 
 T = 12
 
@@ -156,11 +157,16 @@ def test_maps_in_chunks_are_the_models_own_maps(name, causal, monkeypatch):
         chunks: dict[int, list[torch.Tensor]] = {}
         with torch.no_grad():
             model(batch.inputs, maps=whole, documents=packed)
-            with watching_maps(model, lambda at, _, w: chunks.setdefault(at, []).append(w)):
+            keep = partial(_keep, chunks)
+            with watching_maps(model, keep):
                 run(model, batch)
         for layer, maps in enumerate(whole):
             torch.testing.assert_close(torch.cat(chunks[layer], dim=2), maps)
         torch.testing.assert_close(full_maps(model, batch, 7)[1], whole[1][:, :, :7, :7])
+
+
+def _keep(chunks, layer, _, weights):
+    chunks.setdefault(layer, []).append(weights)
 
 
 def test_jensen_shannon_is_zero_for_the_same_and_one_bit_for_the_disjoint():

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.model.shapes import small_shape
 
 from headcount.heads.watching import full_maps, run, watching_maps, watching_outputs
 from headcount.layout import HeadLayout
 from headcount.model import Transformer
 from headcount.tasks import Batch
+from tests.model.shapes import small_shape
 
 SOURCES = torch.tensor([[1.0, 0, 2, 4], [0, 3, 1, 1], [5, 1, 0, 2], [2, 2, 2, 2]])
 """Values of engineer, manager, report and because: (4 positions, 4 channels)."""

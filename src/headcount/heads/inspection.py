@@ -9,16 +9,22 @@ from torch import Tensor
 from headcount.heads import scores
 from headcount.heads.ablation import Ablator
 from headcount.heads.importance import agreement, importance, normalised
-from headcount.heads.record import ABLATIONS, Inspection, Layer, Score
+from headcount.heads.record import ABLATIONS, SHARE, Inspection, Layer, Score
 from headcount.heads.redundancy import QUERIES, Alikeness, effective_heads, jensen_shannon
 from headcount.heads.scores import Tally
-from headcount.heads.watching import heads_by_layer, run, watching_maps, watching_outputs
+from headcount.heads.watching import (
+    attentions,
+    heads_by_layer,
+    run,
+    watching_maps,
+    watching_outputs,
+)
 from headcount.model import Transformer
 from headcount.study.records import Record
 from headcount.tasks import Batch, Task
 
-PROBES = 16
-"""Sequences of the probe of repeated tokens."""
+PROBES, PROBE_TOKENS = 16, 16384
+"""Sequences of the probe of repeated tokens: at most so many, fewer where they are long."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is done, parts done, and parts in all."""
@@ -86,8 +92,8 @@ def on_own_tokens(
     apart = [torch.zeros(h, h, dtype=torch.float64) for h in heads]
     compared = [0] * len(heads)
     alike = [
-        Alikeness(block.attention.layout.n_heads, block.attention.layout.d_head)
-        for block in model.blocks
+        Alikeness(attention.layout.n_heads, attention.layout.d_head)
+        for attention in attentions(model)
     ]
     stride = max(1, t // QUERIES)
     rows = slice(0, 0)
@@ -127,7 +133,7 @@ def on_own_tokens(
         "previous_token": _score(
             tallies["previous_token"],
             "Previous-token score",
-            "share of attention",
+            SHARE,
             "weight on the token before, mean over queries (Olsson et al. 2022)",
             where,
         ),
@@ -152,9 +158,10 @@ def on_repeated_tokens(model: Transformer, seq_len: int) -> dict[str, Score]:
     if model.shape.inputs != "tokens" or seq_len < 4:
         return {}
     heads = heads_by_layer(model)
-    tokens = scores.repeated_tokens(model.shape.n_inputs, seq_len, PROBES)
+    n = max(2, min(PROBES, PROBE_TOKENS // seq_len))
+    tokens = scores.repeated_tokens(model.shape.n_inputs, seq_len, n)
     half = -(-seq_len // 2)
-    induction, duplicate = _tallies(PROBES, heads), _tallies(PROBES, heads)
+    induction, duplicate = _tallies(n, heads), _tallies(n, heads)
     rows = slice(0, 0)
 
     def see(layer: int, first: int, weights: Tensor) -> None:
@@ -165,15 +172,15 @@ def on_repeated_tokens(model: Transformer, seq_len: int) -> dict[str, Score]:
             duplicate[layer].add(rows, *scores.duplicate_token(part, tokens[rows], first))
 
     with torch.inference_mode(), watching_maps(model, see):
-        for i in range(PROBES):
+        for i in range(n):
             rows = slice(i, i + 1)
             run(model, Batch(tokens[rows], tokens[rows]))
-    where = f"{PROBES} sequences of {half} random tokens, repeated; the second round's queries"
+    where = f"{n} sequences of {half} random tokens, repeated; the second round's queries"
     return {
         "induction": _score(
             induction,
             "Induction score",
-            "share of attention",
+            SHARE,
             "weight on the tokens behind earlier occurrences of the query's own (prefix matching, "
             "Olsson et al. 2022), mean over queries",
             where,
@@ -181,7 +188,7 @@ def on_repeated_tokens(model: Transformer, seq_len: int) -> dict[str, Score]:
         "duplicate_token": _score(
             duplicate,
             "Duplicate-token score",
-            "share of attention",
+            SHARE,
             "weight on earlier occurrences of the query's own token, mean over queries",
             where,
         ),

@@ -15,6 +15,9 @@ from headcount.study.records import Strict
 Ablation = Literal["zero", "mean", "resample"]
 ABLATIONS: tuple[Ablation, ...] = ("zero", "mean", "resample")
 
+SHARE = "share of attention"
+"""The unit of scores from 0 to 1; their colours span all of it, so that a low score looks low."""
+
 FILE = "heads/inspection.json"
 
 

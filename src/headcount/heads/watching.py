@@ -1,7 +1,7 @@
 """Watching and changing heads while a model runs, by hooks; the model's code and weights stay as they
 are, and what only watches changes no output."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,8 +45,8 @@ def watching_maps(model: Transformer, visit: MapVisitor) -> Iterator[None]:
         return hook
 
     handles = [
-        block.attention.register_forward_pre_hook(look(layer))
-        for layer, block in enumerate(model.blocks)
+        attention.register_forward_pre_hook(look(layer))
+        for layer, attention in enumerate(attentions(model))
     ]
     try:
         yield
@@ -69,8 +69,8 @@ def watching_outputs(model: Transformer, visit: OutputVisitor) -> Iterator[None]
         return hook
 
     handles = [
-        block.attention.out.register_forward_pre_hook(look(layer, block.attention))
-        for layer, block in enumerate(model.blocks)
+        attention.out.register_forward_pre_hook(look(layer, attention))
+        for layer, attention in enumerate(attentions(model))
     ]
     try:
         yield
@@ -86,9 +86,15 @@ def run(model: Transformer, batch: Batch) -> Tensor:
     return model(batch.inputs.to(device), documents=documents)
 
 
+def attentions(model: Transformer) -> list[Any]:
+    """Each layer's attention block."""
+    blocks: Iterable[Any] = model.blocks
+    return [block.attention for block in blocks]
+
+
 def heads_by_layer(model: Transformer) -> list[int]:
     """Query heads of each layer."""
-    return [block.attention.layout.n_heads for block in model.blocks]
+    return [attention.layout.n_heads for attention in attentions(model)]
 
 
 @torch.inference_mode()

@@ -39,7 +39,7 @@ def replay(folder: Path) -> int:
     if record.status != "completed":
         raise RequestError(f"run {record.run_id}: {record.status}; valid: a completed run")
     with tempfile.TemporaryDirectory(prefix="headcount-replay-") as results:
-        config = _config(record, results)
+        config = config_of(record, results, logger="none")
         say(f"replaying {folder}: {record.layout.label}, {config.trainer.max_steps:,} steps")
         again = execute(config)
         assert again is not None  # nobody else knows the folder
@@ -58,12 +58,14 @@ def replay(folder: Path) -> int:
     return EXIT_SAME
 
 
-def _config(record: Record, results: str) -> Config:
-    """The record's configuration, in a results folder of its own and without a logger."""
+def config_of(record: Record, results: str | Path, logger: str | None = None) -> Config:
+    """The record's configuration, in another results folder, and with another logger if one is
+    named. RequestError where this version of the program cannot read it."""
+    changed: dict[str, Any] = {"paths": {"results": str(results)}}
+    if logger is not None:
+        changed["logger"] = {"name": logger}
     try:
-        return Config.model_validate(
-            {**record.config, "paths": {"results": results}, "logger": {"name": "none"}}
-        )
+        return Config.model_validate({**record.config, **changed})
     except ValidationError as error:
         key = ".".join(map(str, error.errors()[0]["loc"]))
         raise RequestError(
