@@ -301,6 +301,59 @@ def inspect(
     print(f"page: {page}")
 
 
+@app.command()
+def prune(
+    run: RunName,
+    request: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="heads=…|keep=…|by=…", help="Which heads go; alpha=0.05 trains on."),
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Cut heads out of a run's model: a smaller run in the same study, its quality and cost measured.
+
+    `heads=0.1,1.3` names them (layer.head). `keep=4` keeps the four most important, `by=greedy` those
+    that a greedy search keeps. `by=importance` alone keeps as few as lose less than 0.01 of loss.
+    `alpha=0.05` trains the rest on for a twentieth of the run's steps.
+
+    Examples:
+
+        headcount prune results/head_count/runs/0a1b2c3d4e5f heads=0.1,1.3
+
+        headcount prune results/head_count/runs/0a1b2c3d4e5f keep=4 by=greedy alpha=0.05
+    """
+    from headcount.heads.commands import prune_run
+    from headcount.study.replay import find_run
+
+    sys.exit(prune_run(find_run(run, results), request or []))
+
+
+@app.command()
+def uptrain(
+    run: RunName,
+    request: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="model.n_kv_heads=N", help="And how=mean|first|random, alpha=0.05."),
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Give a trained model fewer KV heads (MHA to GQA or MQA) and train it on for a share of its steps.
+
+    `how=` says what becomes of the KV heads of a group: their mean, the first, or a new random one.
+    `alpha=0` only converts.
+
+    Examples:
+
+        headcount uptrain results/head_count/runs/0a1b2c3d4e5f model.n_kv_heads=2
+
+        headcount uptrain results/head_count/runs/0a1b2c3d4e5f model.n_kv_heads=1 how=first alpha=0
+    """
+    from headcount.heads.commands import uptrain_run
+    from headcount.study.replay import find_run
+
+    sys.exit(uptrain_run(find_run(run, results), request or []))
+
+
 def main() -> None:
     """Run the command line; wrong requests end with status 2, an interrupt with 130."""
     from click.exceptions import Abort, ClickException

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from headcount.analysis.figures import NO_DATE, RULES
-from headcount.heads.record import ABLATIONS, SHARE, Inspection, Score
+from headcount.heads.record import ABLATIONS, SHARE, Change, Inspection, Pruning, Score
 from headcount.heads.words import change_text, name
 
 Spec = dict[str, Any]
@@ -147,6 +147,52 @@ def map_figure(maps: Maps) -> Figure:
     return Figure("maps", "Maps on the task's own tokens", definition, spec, as_text=False)
 
 
+ORDER_COLOURS = {"importance": "#0072B2", "greedy": "#D55E00"}
+
+
+def pruning_figure(seen: Pruning) -> Figure:
+    """The change of the loss against the heads kept, a line for each order."""
+    traces = []
+    for order, removals in seen.orders.items():
+        changes = [r.change for r in removals]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": order,
+                "x": [seen.n_heads, *(r.kept for r in removals)],
+                "y": [0.0, *(c.loss for c in changes)],
+                "error_y": {"type": "data", "array": [0.0, *map(_half_width, changes)]},
+                "line": {"color": ORDER_COLOURS[order]},
+                "text": [
+                    "whole",
+                    *(
+                        f"{order}: {r.kept} kept, {name(r.layer, r.head)} cut out last: "
+                        f"{change_text(r.change)} {seen.loss_unit}"
+                        for r in removals
+                    ),
+                ],
+                "hoverinfo": "text",
+            }
+        )
+    layout = {
+        "xaxis": {"title": {"text": "query heads kept"}, "autorange": "reversed"},
+        "yaxis": {"title": {"text": f"Δ loss ({seen.loss_unit}), lower is better"}},
+    }
+    definition = (
+        "Loss without the heads that are gone minus that of the whole model, zero ablation, paired "
+        f"over {seen.n_sequences} sequences of the {seen.split} split; bars: normal 95% intervals. "
+        "importance: least gradient importance first (Michel et al. 2019); greedy: at each step the "
+        "head without which the loss is least."
+    )
+    title = "Loss against heads kept"
+    return Figure("pruning", title, definition, {"data": traces, "layout": layout})
+
+
+def _half_width(change: Change) -> float:
+    return 0.0 if change.high is None else change.high - change.loss
+
+
 def heat(values: Grid, text: list[list[str]], unit: str, zero: bool = False) -> Spec:
     """A heat map of layers × heads; layers may differ in heads. zero: colours turn at 0."""
     width = max((len(row) for row in values), default=0)
@@ -263,6 +309,32 @@ def write_pictures(seen: Inspection, maps: Maps, folder: Path) -> list[Path]:
         figure.text(0.01, -0.02, f"rows: queries, columns: keys; {note}", fontsize=5, va="top")
         written.append(_save(figure, folder / "maps.png"))
     return written
+
+
+def write_pruning_picture(seen: Pruning, path: Path) -> Path:
+    """The curves as a PNG file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    rules: dict[Any, Any] = RULES
+    with plt.rc_context(rules):
+        figure, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
+        for order, removals in seen.orders.items():
+            ax.errorbar(
+                [seen.n_heads, *(r.kept for r in removals)],
+                [0.0, *(r.change.loss for r in removals)],
+                [0.0, *(_half_width(r.change) for r in removals)],
+                marker="o", color=ORDER_COLOURS[order], label=order,
+            )  # fmt: skip
+        ax.set(xlabel="query heads kept", ylabel=f"Δ loss ({seen.loss_unit})")
+        ax.invert_xaxis()
+        ax.legend(frameon=False)
+        note = f"{seen.label}, run {seen.run_id}; {seen.n_sequences} {seen.split} sequences"
+        figure.text(0.01, -0.03, note, fontsize=5, va="top")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _save(figure, path)
 
 
 def _paint(figure: Any, ax: Any, title: str, values: Grid, unit: str, zero: bool) -> None:

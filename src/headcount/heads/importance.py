@@ -24,11 +24,11 @@ def importance(model: Transformer, task: Task, batches: Sequence[Batch]) -> list
     end = 0
     for batch in batches:
         start, end = end, end + len(batch.inputs)
-        kept: list[Tensor] = []
+        kept: dict[int, Tensor] = {}
 
-        def keep(layer: int, outputs: Tensor, kept: list[Tensor] = kept) -> Tensor:
-            kept.append(outputs.detach().requires_grad_() if not outputs.requires_grad else outputs)
-            return kept[-1]
+        def keep(layer: int, outputs: Tensor, kept: dict[int, Tensor] = kept) -> Tensor:
+            kept[layer] = outputs
+            return outputs
 
         with torch.enable_grad(), watching_outputs(model, keep):
             outputs = run(model, batch)
@@ -37,10 +37,10 @@ def importance(model: Transformer, task: Task, batches: Sequence[Batch]) -> list
             counts = torch.bincount(row, minlength=len(batch.inputs)).clamp(min=1)
             # No sequence's loss depends on another's outputs, so one gradient serves all.
             total = (losses / counts[row]).sum()
-            gradients = torch.autograd.grad(total, kept)
-        for tally, value, gradient in zip(tallies, kept, gradients, strict=True):
+            gradients = torch.autograd.grad(total, list(kept.values()))
+        for (layer, value), gradient in zip(kept.items(), gradients, strict=True):
             found = (value.detach() * gradient).sum(dim=(1, 3)).abs()  # (B, n_heads)
-            tally.add(slice(start, end), found[..., None])
+            tallies[layer].add(slice(start, end), found[..., None])
     return tallies
 
 

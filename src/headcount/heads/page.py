@@ -1,4 +1,4 @@
-"""The page of one run's heads: self-contained, in the look of the study's report."""
+"""The pages of one run's heads: self-contained, in the look of the study's report."""
 
 import datetime
 import json
@@ -7,15 +7,36 @@ from typing import Any
 
 from headcount import __version__
 from headcount.heads.figures import Figure
-from headcount.heads.record import ABLATIONS, Inspection
-from headcount.heads.words import change_text, name, sentences
+from headcount.heads.record import ABLATIONS, Inspection, Pruning
+from headcount.heads.words import change_text, name, pruning_sentences, sentences
 
 PAIRS = 30
 """Pairs that are listed; inspection.json has all."""
 
 
-def page(seen: Inspection, figures: list[Figure], study: str) -> str:
+def inspection_page(seen: Inspection, figures: list[Figure], study: str) -> str:
     """The HTML of an inspection."""
+    return _rendered(
+        "inspection.html",
+        seen,
+        figures,
+        study,
+        sentences=sentences(seen),
+        kinds=ABLATIONS,
+        rows=_rows(seen),
+        slices=sorted({s for row in seen.ablations["zero"] for c in row for s in c.slices}),
+        pairs=_pairs(seen),
+    )
+
+
+def pruning_page(seen: Pruning, figures: list[Figure], study: str) -> str:
+    """The HTML of the curves along which heads can go."""
+    return _rendered("pruning.html", seen, figures, study, sentences=pruning_sentences(seen))
+
+
+def _rendered(
+    template: str, seen: Inspection | Pruning, figures: list[Figure], study: str, **more: Any
+) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
@@ -29,15 +50,10 @@ def page(seen: Inspection, figures: list[Figure], study: str) -> str:
     # The look and the behaviour are the report's.
     look = resources.files("headcount.analysis") / "page"
     specs = json.dumps({f.stem: f.spec for f in figures}, separators=(",", ":"))
-    return environment.get_template("inspection.html").render(
+    return environment.get_template(template).render(
         seen=seen,
         study=study,
         figures=figures,
-        sentences=sentences(seen),
-        kinds=ABLATIONS,
-        rows=_rows(seen),
-        slices=sorted({s for row in seen.ablations["zero"] for c in row for s in c.slices}),
-        pairs=_pairs(seen),
         change_text=change_text,
         written=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
@@ -45,6 +61,7 @@ def page(seen: Inspection, figures: list[Figure], study: str) -> str:
         style=(look / "page.css").read_text(encoding="utf-8"),
         script=(look / "page.js").read_text(encoding="utf-8"),
         plotly=get_plotlyjs(),
+        **more,
     )
 
 

@@ -18,7 +18,7 @@ ABLATIONS: tuple[Ablation, ...] = ("zero", "mean", "resample")
 SHARE = "share of attention"
 """The unit of scores from 0 to 1; their colours span all of it, so that a low score looks low."""
 
-FILE = "heads/inspection.json"
+FILE, PRUNING = "heads/inspection.json", "heads/pruning.json"
 
 
 class Score(Strict):
@@ -113,6 +113,38 @@ class Inspection(Strict):
     def effective_heads(self) -> float:
         """Mean over layers."""
         return sum(layer.effective_heads for layer in self.layers) / len(self.layers)
+
+
+Order = Literal["importance", "greedy"]
+ORDERS: tuple[Order, ...] = ("importance", "greedy")
+
+
+class Removal(Strict):
+    """One point of a curve: this head and all before it cut out."""
+
+    layer: int
+    head: int
+    kept: int
+    """Query heads of the model that are left."""
+    change: Change
+
+
+class Pruning(Strict):
+    """heads/pruning.json: the loss against the heads kept, as heads are cut out one after another."""
+
+    schema_: int = Field(1, alias="schema")
+    run_id: str
+    label: str
+    split: str
+    n_sequences: int
+    loss: float
+    """Of the whole model."""
+    loss_unit: str
+    n_heads: int
+    """Query heads of the whole model."""
+    orders: dict[Order, list[Removal]]
+    """importance: least important first, importance of the whole model. greedy: at each step the head
+    without which the loss is least, those before it gone already."""
 
 
 def read(run_folder: Path) -> Inspection | None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from headcount.model import Transformer
-from headcount.model.backends import attention_weights
 from headcount.tasks import Batch
 
 CHUNK = 1 << 24
@@ -34,19 +33,18 @@ def watching_maps(model: Transformer, visit: MapVisitor) -> Iterator[None]:
             x, sight, rotation = args[:3]
             q, k, _ = module.project(x, rotation)
             batch_size, n_heads, t, _ = q.shape
-            rows = max(1, CHUNK // max(1, batch_size * n_heads * k.size(2)))
-            for first in range(0, t if n_heads else 0, rows):
+            rows = max(1, CHUNK // (batch_size * n_heads * k.size(2)))
+            for first in range(0, t, rows):
                 last = min(first + rows, t)
-                weights = attention_weights(
-                    q[:, :, first:last], k, sight.rows(first, last), module.scale
-                )
-                visit(layer, first, weights)
+                seen = sight.rows(first, last)
+                visit(layer, first, module.weights(q[:, :, first:last], k, seen))
 
         return hook
 
     handles = [
         attention.register_forward_pre_hook(look(layer))
         for layer, attention in enumerate(attentions(model))
+        if attention.layout.n_heads
     ]
     try:
         yield
@@ -71,6 +69,7 @@ def watching_outputs(model: Transformer, visit: OutputVisitor) -> Iterator[None]
     handles = [
         attention.out.register_forward_pre_hook(look(layer, attention))
         for layer, attention in enumerate(attentions(model))
+        if attention.layout.n_heads
     ]
     try:
         yield

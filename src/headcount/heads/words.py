@@ -1,7 +1,8 @@
 """What an inspection comes to, in sentences."""
 
 from headcount.analysis.words import listed, signed
-from headcount.heads.record import Change, Inspection
+from headcount.heads.order import fewest
+from headcount.heads.record import Change, Inspection, Pruning
 
 MARGIN = 0.01
 """A change of the loss below it does not matter: the margin that the study's report uses."""
@@ -34,6 +35,19 @@ def sentences(seen: Inspection) -> list[str]:
         found.append(
             f"Gradient importance and zero ablation rank the heads alike by a Spearman correlation "
             f"of {agreed.spearman:.2f} ({agreed.n_heads} heads, p = {agreed.p_value:.2g})."
+        )
+    return found
+
+
+def pruning_sentences(seen: Pruning) -> list[str]:
+    """How many heads can go, in each order."""
+    found = []
+    for order, removals in seen.orders.items():
+        n = fewest(removals, MARGIN)
+        how = "by gradient importance" if order == "importance" else "greedily"
+        found.append(
+            f"Cut out {how}, {n} of {seen.n_heads} heads go before the loss rises by {MARGIN:g} "
+            f"{seen.loss_unit}, by the upper end of its interval."
         )
     return found
 

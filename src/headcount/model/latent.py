@@ -63,7 +63,7 @@ class LatentAttention(nn.Module):
         else:
             k, v = self._expanded(cached)
             if maps is not None:
-                maps.append(attention_weights(q, k, sight, self.scale))
+                maps.append(self.weights(q, k, sight))
             y = self.backend.attend(q, k, v, sight, self.scale, dropout)
         return self.out(y.transpose(1, 2).flatten(2))
 
@@ -72,6 +72,10 @@ class LatentAttention(nn.Module):
         (B, T, d_model), in their positions."""
         q, cached = self._compressed(x, rotation)
         return q, *self._expanded(cached)
+
+    def weights(self, q: Tensor, k: Tensor, sight: Sight) -> Tensor:
+        """Attention weights of queries and keys as `project` gives them, (B, n_heads, T, S)."""
+        return attention_weights(q, k, sight, self.scale)
 
     def _compressed(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor]:
         """Queries (B, n_heads, T, d_head + d_rope), and what is cached (B, 1, T, d_latent + d_rope)."""

@@ -41,6 +41,11 @@ def replay(folder: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="headcount-replay-") as results:
         config = config_of(record, results, logger="none")
         say(f"replaying {folder}: {record.layout.label}, {config.trainer.max_steps:,} steps")
+        if config.origin is not None:  # which goes on from the weights of the run beside it
+            study = Study.of(config)
+            study.runs.mkdir(parents=True)
+            before = (folder.parent / config.origin.run).resolve()
+            study.run_folder(config.origin.run).symlink_to(before)
         again = execute(config)
         assert again is not None  # nobody else knows the folder
         rows = read_rows(Study.of(config).run_folder(again.run_id) / "metrics.jsonl")
