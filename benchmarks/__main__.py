@@ -1,7 +1,7 @@
 """Run benchmarks and print their tables; with --write, keep them in docs/performance.md.
 
 pip install -e .[bench]
-python -m benchmarks                       every benchmark, about 20 minutes
+python -m benchmarks                       every benchmark, about 40 minutes
 python -m benchmarks attention decoding    some of them
 python -m benchmarks --repeats 5           quicker and noisier
 python -m benchmarks --write               replace the measured part of docs/performance.md
@@ -38,6 +38,7 @@ BENCHMARKS: dict[str, list[tuple[str, str, str, float]]] = {
     "prefill": [("decoding", "run_prefill", "Prefill", 1)],
     "training": [("training", "run", "Training steps, fp32, eager", 1)],
     "precision": [("precision", "run", "bf16 against fp32 in training", 1)],
+    "recipe": [("recipe", "run", "Everybody's fastest mode of training", 0.5)],
     "framework": [("framework", "run", "What the framework adds to a step", 0.5)],
 }
 

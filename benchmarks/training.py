@@ -15,15 +15,19 @@ from benchmarks.table import Row, row
 LEARNED_TARGET, ROPE_TARGET = 1.0, 0.9
 
 
-def training_step(model: nn.Module, batch_size: int, seq_len: int) -> Callable[[], None]:
-    """Forward, backward and AdamW's update on one batch of bytes, in fp32."""
+def training_step(
+    model: nn.Module, batch_size: int, seq_len: int, dtype: str = "fp32"
+) -> Callable[[], None]:
+    """Forward, backward and AdamW's update on one batch of bytes, in fp32 or under bf16 autocast."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
     tokens = torch.randint(256, (batch_size, seq_len + 1))
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].flatten()
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
-        F.cross_entropy(model(inputs).flatten(0, 1), targets).backward()
+        with torch.autocast("cpu", torch.bfloat16, dtype == "bf16"):
+            loss = F.cross_entropy(model(inputs).flatten(0, 1), targets)
+        loss.backward()
         optimiser.step()
 
     return step

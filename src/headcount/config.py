@@ -179,6 +179,8 @@ class Trainer(Section):
     strategy: Name
     threads: PositiveInt
     """CPU threads of the process: one is what keeps parallel jobs fast and results the same."""
+    compile: bool = False
+    """Compile each block (torch.compile). Some 20 s before the first step, so for longer runs."""
 
 
 class Measure(Section):

@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from headcount.analysis import evidence
-from headcount.analysis.arms import TEST_ACCURACY, Arm
+from headcount.analysis.arms import Arm
+from headcount.layout import HeadLayout
 from headcount.study.store import Study
 
 from .conftest import TRUTH, layout_of, make_cost, make_record
@@ -112,8 +113,86 @@ def test_cost_of_another_depth_is_not_joined(make_study: Make) -> None:
 def test_accuracy_is_the_metric_where_every_run_has_one(make_study: Make) -> None:
     records = [make_record(layout_of(h), 0, 0.3, accuracy=0.5 * h) for h in (1, 2)]
     found = evidence.load(make_study(records))
-    assert found.metric is TEST_ACCURACY
+    assert found.metric_of("").key == "quality/test_accuracy"
     assert arm(found, "mha h2").mean == 1.0
+
+
+def test_the_metric_and_its_margin_are_the_conditions(make_study: Make) -> None:
+    records = []
+    for task, unit, accuracy in (("retrieval", "NMSE", None), ("endpoint_selection", "nats", 0.9)):
+        for h in (1, 2, 4):
+            record = make_record(layout_of(h), 0, 0.3, accuracy=accuracy, task__name=task)
+            record.quality.loss_unit = unit  # type: ignore[assignment]
+            records.append(record)
+    found = evidence.load(make_study(records))
+    nmse, right = (found.metric_of(f"task {t}") for t in ("retrieval", "endpoint_selection"))
+    assert (nmse.key, nmse.unit, nmse.margin) == ("quality/test_loss", "NMSE", 0.01)
+    assert "a hundredth of the answer's variance" in nmse.margin_reason
+    assert (right.key, right.unit, right.loss_unit) == ("quality/test_accuracy", "", "nats")
+    assert set(found.runs["quality/loss_unit"]) == {"NMSE", "nats"}
+
+
+def test_a_condition_names_only_what_its_task_has(make_study: Make) -> None:
+    records = [make_record(layout_of(h), 0, 2.0) for h in (1, 2)]
+    for n in (3, 4):
+        records += [
+            make_record(layout_of(h), 0, 2.0, task__name="retrieval", task__n_terms=n)
+            for h in (1, 2)
+        ]
+    found = evidence.load(make_study(records))
+    assert sorted(found.conditions) == [
+        "task moby_dick",
+        "task retrieval, n_terms 3",
+        "task retrieval, n_terms 4",
+    ]
+
+
+def test_two_tasks_are_never_compared_even_where_they_follow_the_layout(make_study: Make) -> None:
+    records = [
+        make_record(layout_of(h), s, 2.0, task__name=task)
+        for h, task in ((1, "retrieval"), (2, "moby_dick"))
+        for s in range(2)
+    ]
+    found = evidence.load(make_study(records))
+    assert sorted(found.conditions) == ["task moby_dick", "task retrieval"]
+
+
+def test_latents_of_mla_are_layouts_not_conditions(make_study: Make) -> None:
+    records = []
+    for latent in (16, 32):
+        head = HeadLayout.of(64, 4, d_latent=latent, d_rope=8)
+        layout = layout_of(4).model_copy(
+            update={"kind": "mla", "d_latent": latent, "d_rope": 8, "label": head.label}
+        )
+        records += [
+            make_record(layout, s, 2.0, model__d_latent=latent, model__d_rope=8) for s in range(2)
+        ]
+    found = evidence.load(make_study(records))
+    assert found.conditions == [""]
+    assert [a.label for a in found.arms] == ["mla h4/c16+8", "mla h4/c32+8"]
+
+
+def test_a_layout_far_noisier_than_the_others_is_named(make_study: Make) -> None:
+    rng = np.random.default_rng(4)
+    records = [
+        make_record(layout_of(h), s, 2 + float(rng.normal(0, 0.3 if h == 1 else 0.01)))
+        for h in (1, 2, 4, 8)
+        for s in range(4)
+    ]
+    assert said(
+        evidence.load(make_study(records)), "single h1 varies", "times as much between seeds"
+    )
+    same = [make_record(layout_of(h), s, 2.0 + (h == 1) * s) for h in (1, 2, 4) for s in range(3)]
+    assert said(evidence.load(make_study(same, name="same")), "varies between seeds, the other")
+
+
+def test_rates_differ_between_tasks_without_a_warning(make_study: Make) -> None:
+    records = [
+        make_record(layout_of(h), 0, 2.0, task__name=task, optim__lr=lr)
+        for task, lr in (("retrieval", 1e-3), ("moby_dick", 3e-3))
+        for h in (1, 2)
+    ]
+    assert not said(evidence.load(make_study(records)), "learning rate")
 
 
 def test_width_makes_conditions(make_study: Make) -> None:

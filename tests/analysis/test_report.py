@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from headcount.analysis import figures as figures_
 from headcount.analysis import report
 from headcount.study.records import Record
 from headcount.study.store import Study
@@ -51,9 +52,31 @@ def specs_of(page: str) -> dict[str, dict]:
 def test_files(novel_report: Study) -> None:
     novel = novel_report
     assert {p.stem for p in (novel.report / "figures").glob("*.png")} == PICTURES
+    assert PICTURES <= figures_.STEMS
     table = pl.read_csv(novel.report / "table.csv")
     assert table.height == 27
     assert {"run_id", "quality/test_loss", "kv_cache/bytes_per_token"} <= set(table.columns)
+
+
+def test_pictures_of_conditions_that_are_gone_are_removed_and_nothing_else(
+    make_study: Make,
+) -> None:
+    def records(*widths: int) -> list[Record]:
+        return [make_record(layout_of(h, d_model=d), 0, 2.0) for d in widths for h in (1, 2, 4)]
+
+    study = make_study(records(64, 128))
+    report.build(study, pictures=2)
+    figures = study.report / "figures"
+    assert {p.name for p in figures.iterdir()} == {"d_model_64", "d_model_128"}
+    (figures / "d_model_64" / "mine.png").write_text("a user's own")
+    (figures / "notes.svg").write_text("likewise")
+    for record in records(128):
+        (study.run_folder(record.run_id) / "record.json").unlink()
+    report.build(study)
+    left = {str(p.relative_to(figures)) for p in figures.rglob("*.*")}
+    own = {f"quality_vs_heads.{kind}" for kind in ("png", "svg")}
+    assert left == own | {"d_model_64/mine.png", "notes.svg"}
+    assert not (figures / "d_model_128").exists()
 
 
 def test_page_is_self_contained_and_light(novel_report: Study) -> None:

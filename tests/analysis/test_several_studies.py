@@ -50,6 +50,20 @@ def test_map_over_width_and_context(make_study: Make) -> None:
     )
 
 
+def test_conditions_that_no_factor_tells_apart_keep_a_place_each(make_study: Make) -> None:
+    records = [
+        make_record(layout_of(h), s, 2.0 - 0.2 * (h == best), task__n_terms=n)
+        for n, best in ((3, 2), (4, 4))
+        for h in (2, 4)
+        for s in range(3)
+    ]
+    found = evidence.load(make_study(records))
+    table = winner_map(chapters_of(found, None, None, several=False))
+    assert table is not None
+    assert (table.column_title, table.columns) == ("condition", ["n_terms 3", "n_terms 4"])
+    assert [c.choice for c in table.cells[0] if c] == ["mha h2", "mha h4"]
+
+
 def test_map_over_studies_and_devices(make_study: Make) -> None:
     chapters = []
     for name in ("first", "second"):

@@ -23,14 +23,30 @@ def draws_of(study: Study, n: int = 4000) -> tuple[list[Arm], uncertainty.Draws]
 
 
 def test_draws_spread_as_the_means_do(novel: Study) -> None:
-    arms, draws = draws_of(novel)
-    judgement = verdicts.judge(evidence.load(novel))
+    found = evidence.load(novel)
+    arms, judgement = found.arms, verdicts.judge(found)
+    draws = uncertainty.draw(arms, judgement, serving(arms).timings, draws=4000)
     for i, arm in enumerate(arms):
         drawn = draws.quality[:, i]
         assert drawn.mean() == pytest.approx(arm.mean, abs=5e-4)
-        # The interval of a difference has √2 of a mean's error, where the pooled error is the greater.
         low, high = np.quantile(drawn, [0.025, 0.975])
-        assert (high - low) / 2 >= 0.93 * judgement.bar(arm)
+        assert (high - low) / 2 == pytest.approx(judgement.bar(arm), rel=0.1)
+
+
+def test_a_layout_with_its_own_spread_is_drawn_by_it(make_study: Make) -> None:
+    rng = np.random.default_rng(3)
+    records = [
+        make_record(layout_of(h), s, 2 + float(rng.normal(0, 0.5 if h == 8 else 0.01)))
+        for h in (1, 2, 4, 8)
+        for s in range(4)
+    ]
+    found = evidence.load(make_study(records))
+    judgement = verdicts.judge(found)
+    draws = uncertainty.draw(found.arms, judgement, serving(found.arms).timings, draws=4000)
+    assert judgement.spread.apart.tolist() == [False, False, False, True]
+    low, high = np.quantile(draws.quality[:, 3], [0.025, 0.975])
+    assert (high - low) / 2 == pytest.approx(judgement.bar(found.arms[3]), rel=0.1)
+    assert np.ptp(draws.quality[:, 0]) < 0.2
 
 
 def test_one_seed_does_not_move_quality(make_study: Make) -> None:

@@ -96,13 +96,22 @@ def test_accuracy_turns_better_around(make_study: Make) -> None:
     assert "Highest mean test accuracy" in text
 
 
-def test_a_noisier_layout_keeps_its_own_spread(make_study: Make) -> None:
+def test_a_far_noisier_layout_is_judged_by_its_own_pairs_alone(make_study: Make) -> None:
     rng = np.random.default_rng(5)
     values = {h: list(2.0 + rng.normal(0, 0.001, 6)) for h in (1, 2, 4, 8)}
     values[16] = list(2.0 + rng.normal(0, 0.2, 6))
-    found = verdict_of(study_of(make_study, values), "mha h16", reference="mha h4")
+    study = study_of(make_study, values)
+    found = verdict_of(study, "mha h16", reference="mha h4")
     own = np.array(values[16]) - np.array(values[4])
-    assert found.difference.half_width >= 2 * own.std(ddof=1) / np.sqrt(6)
+    # The plain paired t interval: t(0.975, 5) = 2.5706.
+    assert found.difference.half_width == pytest.approx(2.5706 * own.std(ddof=1) / 6**0.5, rel=1e-4)
+    # The others are pooled without it: 3 layouts beside the reference, 15 degrees of freedom.
+    judgement = verdicts.judge(evidence.load(study), reference="mha h4")
+    assert judgement.df == 15
+    assert judgement.spread.pooled**0.5 < 0.002
+    # As reference it makes every comparison one of pairs.
+    noisy = verdict_of(study, "mha h4", reference="mha h16")
+    assert noisy.difference.half_width == pytest.approx(found.difference.half_width)
 
 
 def test_pairs_are_the_seeds_that_both_have(make_study: Make) -> None:

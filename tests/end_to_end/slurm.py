@@ -24,6 +24,13 @@ def missing() -> str | None:
     )
 
 
+def job_of(pid: int) -> str:
+    """The job of an array that a process on this host belongs to, as SLURM's commands take it."""
+    lines = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    given = dict(line.partition("=")[::2] for line in lines)
+    return f"{given['SLURM_ARRAY_JOB_ID']}_{given['SLURM_ARRAY_TASK_ID']}"
+
+
 @contextlib.contextmanager
 def cluster() -> Iterator[dict[str, str]]:
     """Run a cluster; yields what its clients need in their environment."""

@@ -72,18 +72,18 @@ def test_slurm_gives_the_same_and_a_requeued_job_goes_on(tmp_path, local):
         )
         folder = cwd / "results" / "c"
         try:
-            wait_for(lambda: half_trained(folder) or process.poll() is not None)
+            found = wait_for(lambda: half_trained(folder) or process.poll() is not None)
             assert process.poll() is None, process.communicate()[0]
-            squeue = ["squeue", "-h", "-t", "RUNNING", "-o", "%i"]
-            listed = subprocess.run(squeue, env=environment, capture_output=True, text=True)
-            first = listed.stdout.split()[0]
+            victim = found[0]["run_id"]
+            job = slurm.job_of(owner(folder, victim))
             # What SLURM sends a job that must make room for another: submitit queues it again.
-            subprocess.run(["scancel", "--signal=USR2", first], env=environment, check=True)
+            subprocess.run(["scancel", "--signal=USR2", job], env=environment, check=True)
             finish(process)
         finally:
             process.kill()
         assert results(cwd) == local
-        assert any(r["training"]["resumed_from"] for r in records(folder))
+        again = next(r for r in records(folder) if r["run_id"] == victim)
+        assert again["training"]["resumed_from"]
         left = subprocess.run(["squeue", "-h"], env=environment, capture_output=True, text=True)
         assert left.stdout == ""
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from headcount.config import Config
+from headcount.measure import memory
 from headcount.measure.memory import (
     decode_peak_bytes,
     measure_memory,
@@ -57,6 +58,26 @@ def test_a_decode_step_holds_weights_cache_and_little_else(config: Make) -> None
     held = 4 * shape.n_params + 4 * 512 * shape.kv_bytes_per_token("fp32") + 4 * 8  # and 4 tokens
     widest = 4 * 4 * max(2 * shape.d_ff, shape.n_outputs)  # one activation row a sequence
     assert held < peak < held + 8 * widest
+
+
+def test_a_backend_that_materialises_its_scores_holds_them(config: Make) -> None:
+    shape = measured_shape(config(model__position="none"))
+    at = {"context": 2048, "batch_size": 4}
+    fused = decode_peak_bytes(shape, torch.float32, CPU, **at)
+    eager = decode_peak_bytes(shape, torch.float32, CPU, **at, backend="eager")
+    assert eager - fused > 4 * 4 * shape.layout.n_heads * 2048 / 2  # a row of scores a head
+
+
+def test_a_training_step_without_room_is_no_figure(
+    config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(memory, "TrainingStep", full)
+    measured = measure_memory(config(), measured_shape(config()), CPU)
+    assert measured.train_peak_bytes is None
+    assert measured.decode_peak_bytes > measured.weights_bytes
 
 
 def test_a_training_step_holds_weights_gradients_and_both_moments(config: Make) -> None:

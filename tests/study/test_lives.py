@@ -1,8 +1,10 @@
 """The life of a study's runs: failures told and tried again, shards, sharing, memory, the disk."""
 
+import gc
 import itertools
 import json
 import os
+import signal
 import threading
 
 import psutil
@@ -11,6 +13,7 @@ import pytest
 from headcount.analysis import report
 from headcount.config import Orders
 from headcount.errors import HeadcountError
+from headcount.model import Transformer
 from headcount.study import claims
 from headcount.study import conduct as conduct_module
 from headcount.study.conduct import conduct
@@ -204,13 +207,22 @@ def test_the_number_of_workers_changes_no_record(plan_of, small):
     assert run("one", 1) == run("four", 4)
 
 
-@pytest.mark.slow
 def test_memory_does_not_grow_from_run_to_run(small):
     process, resident = psutil.Process(), []
     for seed in range(10):
         execute(small(f"seed={seed}", "model.d_model=64", "model.n_layers=4"))
         resident.append(process.memory_info().rss)
     assert resident[-1] - resident[2] < 20 * 2**20, [r >> 20 for r in resident]
+    gc.collect()
+    assert not [o for o in gc.get_objects() if type(o) is Transformer]
+
+
+def test_a_run_leaves_the_signal_handlers_as_it_found_them(small):
+    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    execute(small())
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+    assert execute(small("optim.lr=1e9", "seed=1")).status == "diverged"
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_a_results_folder_that_cannot_be_written_is_one_line(plan_of, tmp_path):
@@ -274,8 +286,6 @@ def _claim_in(folder):
 
 
 def test_termination_is_an_interrupt_for_the_conductor(plan_of):
-    import signal
-
     def launch(points, stop):
         os.kill(os.getpid(), signal.SIGTERM)
         stop.wait(10)

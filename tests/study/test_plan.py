@@ -42,7 +42,8 @@ def test_equal_layouts_are_planned_once(small):
     points = [("attention=mha",), ("attention=gqa", "model.kv_group_size=1"), ("attention=mqa",)]
     plan = make_plan(points, small_of(small))
     assert [p.overrides for p in plan.points] == [points[0], points[2]]
-    assert plan.duplicates == [(points[1], "same as attention=mha")]
+    assert plan.duplicates == [(points[1], points[0])]
+    assert plan.swept(points[1]) == "attention=gqa model.kv_group_size=1"
 
 
 def test_nothing_valid_is_a_wrong_request(small):

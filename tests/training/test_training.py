@@ -152,3 +152,15 @@ def test_a_model_learns_more_than_byte_frequencies(small):
 
 def _paths(small) -> list[str]:
     return [f"paths.results={small().paths.results}"]
+
+
+@pytest.mark.slow
+def test_a_compiled_run_is_the_same_run_and_its_weights_load_anywhere(small):
+    eager, compiled = execute(small()), small("trainer.compile=true", "study=compiled")
+    record = execute(compiled)
+    assert record.run_id == eager.run_id
+    assert record.quality.test_loss == pytest.approx(eager.quality.test_loss, rel=1e-4)
+    best = Study.of(compiled).run_folder(record.run_id) / "checkpoints" / "best.ckpt"
+    model = load_model(small(), best)  # without compiling
+    loss = evaluate(model, build_task(compiled), "test").loss
+    assert loss == pytest.approx(record.quality.test_loss, rel=1e-5)

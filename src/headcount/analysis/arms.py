@@ -7,6 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from headcount.analysis import statistics
+from headcount.analysis.statistics import Spread
 from headcount.analysis.tuning import LRChoice, Sensitivity
 from headcount.analysis.words import listed
 from headcount.errors import RequestError, did_you_mean
@@ -15,7 +17,7 @@ from headcount.study.records import Cost, Layout, Point
 
 @dataclass(frozen=True)
 class Metric:
-    """What quality means in a study."""
+    """What quality means in one condition."""
 
     key: str
     """The pinned key, `quality/test_loss`."""
@@ -27,6 +29,8 @@ class Metric:
     margin: float
     """The default equivalence margin: differences below it do not matter."""
     margin_reason: str
+    loss_unit: str
+    """Of every loss of these runs, also where quality is an accuracy."""
 
     @property
     def axis(self) -> str:
@@ -35,15 +39,29 @@ class Metric:
         return f"{self.name.capitalize()}{unit}, {'lower' if self.sign > 0 else 'higher'} is better"
 
 
-# 0.01 nats is one per cent of perplexity. The smallest differences between layouts that papers call
-# real are larger (MHA to MQA: 0.015 nats in Shazeer 2019, 0.021 for GQA-4 in Zadouri 2025), and
-# repeats of one GPT-2-size run differ less (sd 0.0019).
-_NATS = "0.01 nats is 1% of perplexity, below the differences between layouts that papers report"
-TEST_LOSS = Metric("quality/test_loss", "test loss", "nats", 1, 0.01, _NATS)
-VAL_LOSS = Metric("quality/val_loss", "validation loss", "nats", 1, 0.01, _NATS)
-TEST_ACCURACY = Metric(
-    "quality/test_accuracy", "test accuracy", "", -1, 0.01, "0.01 is one answer in a hundred"
-)
+LOSS_MARGINS = {
+    # The smallest differences between layouts that papers call real are larger (MHA to MQA: 0.015
+    # nats in Shazeer 2019, 0.021 for GQA-4 in Zadouri 2025), and repeats of one GPT-2-size run
+    # differ less (sd 0.0019).
+    "nats": (
+        0.01,
+        "0.01 nats is 1% of perplexity, below the differences between layouts that papers report",
+    ),
+    "NMSE": (0.01, "0.01 is a hundredth of the answer's variance, one point of R²"),
+}
+"""By the unit of a loss its equivalence margin, and why."""
+
+
+def loss_metric(key: Literal["test_loss", "val_loss"], unit: str) -> Metric:
+    """Quality as the loss of the test or of the validation data."""
+    name = {"test_loss": "test loss", "val_loss": "validation loss"}[key]
+    return Metric(f"quality/{key}", name, unit, 1, *LOSS_MARGINS[unit], unit)
+
+
+def accuracy_metric(loss_unit: str) -> Metric:
+    """Quality as the share of right answers."""
+    reason = "0.01 is one answer in a hundred"
+    return Metric("quality/test_accuracy", "test accuracy", "", -1, 0.01, reason, loss_unit)
 
 
 @dataclass(frozen=True)
@@ -119,7 +137,7 @@ def grouping(layout: Layout) -> tuple[int, str]:
     if layout.kind == "gqa":
         size = layout.n_heads // layout.n_kv_heads
         return size, f"GQA, {size} query heads per KV head"
-    return 10**9, layout.kind.upper()
+    return 10**9 + (layout.kind == "mla"), layout.kind.upper()
 
 
 def check_reference(label: str, arms: list[Arm]) -> None:
@@ -132,6 +150,14 @@ def check_reference(label: str, arms: list[Arm]) -> None:
         )
 
 
-def shape_key(layout: Layout) -> tuple[int, int, int, int, str]:
+def spread_of(arms: list[Arm]) -> Spread:
+    """The spread of the arms of one condition, in their order."""
+    seeds = sorted({s for a in arms for s in a.seeds})
+    rows = [[a.by_seed.get(s, np.nan) for s in seeds] for a in arms]
+    return statistics.spread(np.array(rows, dtype=float).reshape(len(arms), len(seeds)))
+
+
+def shape_key(layout: Layout) -> tuple[int | str, ...]:
     """What makes two layouts the same."""
-    return layout.d_model, layout.n_heads, layout.n_kv_heads, layout.d_head, layout.kind
+    sizes = (layout.n_heads, layout.n_kv_heads, layout.d_head, layout.d_latent, layout.d_rope)
+    return layout.d_model, *sizes, layout.kind

@@ -2,11 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from headcount.analysis.arms import Arm
+from headcount.analysis.arms import Arm, spread_of
 from headcount.analysis.words import listed
 from headcount.study.records import Record
 
@@ -28,10 +29,11 @@ def warnings_of(
     return [
         *_run_warnings(records),
         *_arm_warnings(arms),
+        *_spread_warnings(arms),
         *_budget_warnings(records, condition),
         *_lr_warnings(arms),
         *_tied_warnings(tied, flat),
-        *_code_warnings(records),
+        *_code_warnings(records, condition),
         *_cost_warnings(arms),
         *_parameter_warnings(arms),
     ]
@@ -65,6 +67,21 @@ def _arm_warnings(arms: list[Arm]) -> list[str]:
                 f"one seed only{' at ' + condition if condition else ''}: "
                 "there is no spread to judge a difference by"
             )
+    return warnings
+
+
+def _spread_warnings(arms: list[Arm]) -> list[str]:
+    """Layouts that vary so much more between seeds than the others that they are judged alone."""
+    warnings = []
+    for condition in dict.fromkeys(arm.condition for arm in arms):
+        group = [a for a in arms if a.condition == condition]
+        spread = spread_of(group)
+        for i in np.flatnonzero(spread.apart):
+            how = "between seeds, the other layouts do not"
+            if spread.pooled:
+                ratio = sqrt(spread.own[i] / spread.pooled)
+                how = f"{ratio:.2g} times as much between seeds as the other layouts"
+            warnings.append(f"{_named(group[i])} varies {how}; its intervals are its own")
     return warnings
 
 
@@ -111,10 +128,15 @@ def _lr_warnings(arms: list[Arm]) -> list[str]:
             f"the best learning rate lies on the edge of its grid for {listed(edge)}: "
             "a better one may lie beyond"
         )
-    given = [a for a in arms if a.lr_choice == "given" and a.lr is not None]
-    if len({a.lr for a in given}) > 1:
-        rates = [f"{_named(a)} at {a.lr:g}" for a in given]
-        warnings.append(f"layouts were given different learning rates: {listed(rates)}")
+    for condition in dict.fromkeys(arm.condition for arm in arms):
+        given = [
+            a
+            for a in arms
+            if a.condition == condition and a.lr_choice == "given" and a.lr is not None
+        ]
+        if len({a.lr for a in given}) > 1:
+            rates = [f"{_named(a)} at {a.lr:g}" for a in given]
+            warnings.append(f"layouts were given different learning rates: {listed(rates)}")
     return warnings
 
 
@@ -131,23 +153,24 @@ def _tied_warnings(tied: list[str], flat: dict[str, dict[str, Any]]) -> list[str
     ]
 
 
-def _code_warnings(records: list[Record]) -> list[str]:
+def _code_warnings(records: list[Record], condition: dict[str, str]) -> list[str]:
     warnings = []
     done = [r for r in records if r.status == "completed"]
     for key, what in (
         ("source_hash", "versions of the code"),
         ("data_hash", "versions of the data"),
     ):
-        # Data differ between tasks as they should; within one task they must not.
-        by_task: dict[Any, Counter[str]] = defaultdict(Counter)
+        # Data differ between tasks as they should; within one condition they must not.
+        found: dict[str, Counter[str]] = defaultdict(Counter)
         for record in done:
-            task = record.config.get("task", {}).get("name") if key == "data_hash" else None
+            where = condition[record.run_id] if key == "data_hash" else ""
             if record.code.get(key):
-                by_task[task][str(record.code[key])] += 1
-        for counts in by_task.values():
+                found[where][str(record.code[key])] += 1
+        for where, counts in found.items():
             if len(counts) > 1:
                 parts = [f"{n} with {value[:10]}" for value, n in counts.most_common()]
-                warnings.append(f"completed runs mix {what}: {listed(parts)}")
+                at = f" at {where}" if where else ""
+                warnings.append(f"completed runs{at} mix {what}: {listed(parts)}")
     return warnings
 
 

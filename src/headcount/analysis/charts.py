@@ -76,8 +76,8 @@ def charts(evidence: Evidence, judgement: Judgement) -> list[Chart]:
         _latency(shown, "decode", evidence),
         _latency(shown, "prefill", evidence),
         _cache(shown),
-        _learning(shown, evidence, trained),
-        _rates(evidence.arms_of(judgement.condition), trained),
+        _learning(shown, evidence, judgement, trained),
+        _rates(evidence.arms_of(judgement.condition), judgement, trained),
         _slices(shown, judgement, trained),
     ]
     return [
@@ -234,7 +234,9 @@ def _cache(arms: list[Arm]) -> Chart | None:
     )
 
 
-def _learning(arms: list[Arm], evidence: Evidence, trained: str) -> Chart | None:
+def _learning(
+    arms: list[Arm], evidence: Evidence, judgement: Judgement, trained: str
+) -> Chart | None:
     series = []
     for arm in arms:
         found = curves.curve(evidence.study, arm)
@@ -262,7 +264,7 @@ def _learning(arms: list[Arm], evidence: Evidence, trained: str) -> Chart | None
             "training may lie above the picture."
         ),
         x_title="Training tokens",
-        y_title="Validation loss",
+        y_title=f"Validation loss ({judgement.metric.loss_unit})",
         series=series,
         note=trained,
         band=True,
@@ -287,7 +289,7 @@ def _late_top(series: list[Series]) -> float | None:
     return max(late) + 0.1 * (max(late) - min(min(s.low) for s in series))
 
 
-def _rates(arms: list[Arm], trained: str) -> Chart | None:
+def _rates(arms: list[Arm], judgement: Judgement, trained: str) -> Chart | None:
     series = []
     for arm in arms:
         found = arm.sensitivity
@@ -317,7 +319,7 @@ def _rates(arms: list[Arm], trained: str) -> Chart | None:
             "the seeds. Runs that did not complete leave a gap."
         ),
         x_title="Learning rate",
-        y_title="Validation loss",
+        y_title=f"Validation loss ({judgement.metric.loss_unit})",
         series=series,
         note=trained,
         x_log=True,
@@ -373,7 +375,7 @@ def _slices(arms: list[Arm], judgement: Judgement, trained: str) -> Chart | None
             "95% t interval; below 0 is better."
         ),
         x_title="Slice of the test tokens",
-        y_title=f"Δ test loss from {reference.label}",
+        y_title=f"Δ test loss ({judgement.metric.loss_unit}) from {reference.label}",
         series=series,
         note=trained,
         x_names=tuple(map(_slice_name, names)),
@@ -388,10 +390,6 @@ def training_note(evidence: Evidence, judgement: Judgement) -> str:
         return ""
     first = next(r for r in evidence.records if r.run_id == arms[0].run_ids[0])
     seeds = sorted({len(a.seeds) for a in arms})
-    rate = "lr tuned per layout"
-    if not any(a.lr_choice == "tuned" for a in arms):
-        lrs = {a.lr for a in arms if a.lr is not None}
-        rate = f"shared lr {lrs.pop():g}" if len(lrs) == 1 else "lr differs between layouts"
     task = first.config.get("task", {}).get("name", "")
     number = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]}–{seeds[-1]}"
     parts = [
@@ -399,6 +397,17 @@ def training_note(evidence: Evidence, judgement: Judgement) -> str:
         f"d_model {first.layout.d_model}",
         f"{number} seed{'s' if number != '1' else ''}",
         f"{first.training.tokens:,} tokens",
-        rate,
+        _rate_note(arms),
     ]
     return ", ".join(p for p in parts if p)
+
+
+def _rate_note(arms: list[Arm]) -> str:
+    """Where the learning rates are from, in few words."""
+    tuned = sum(a.lr_choice == "tuned" for a in arms)
+    if tuned:
+        return f"lr tuned per layout{f' ({tuned} of {len(arms)})' if tuned < len(arms) else ''}"
+    if any(a.lr_choice == "same seeds" for a in arms):
+        return "lr chosen on the seeds shown"
+    lrs = {a.lr for a in arms if a.lr is not None}
+    return f"shared lr {lrs.pop():g}" if len(lrs) == 1 else "lr differs between layouts"

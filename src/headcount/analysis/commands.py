@@ -14,7 +14,9 @@ from headcount.study.records import Record
 MOST_NEW_SEEDS = 20
 """A command asks for no more at once: the spread is known better after these."""
 
-_LAYOUT = re.compile(r"(seed|attention|model\.(n_heads|n_kv_heads|d_head|kv_group_size))=")
+_LAYOUT = re.compile(
+    r"(seed|attention|model\.(n_heads|n_kv_heads|d_head|kv_group_size|d_latent|d_rope))="
+)
 
 
 def train(evidence: Evidence, arms: list[Arm], more: int) -> list[str]:
@@ -50,6 +52,9 @@ def _commands(verb: str, evidence: Evidence, arms: list[Arm], extra: list[str]) 
         layout = arm.layout
         record = _record(evidence, arm)
         base = [o for o in planned.get(record.run_id) or _overrides(record) if not _LAYOUT.match(o)]
+        if layout.kind == "mla":
+            base += ["attention=mla", f"model.d_latent={layout.d_latent}"]
+            base.append(f"model.d_rope={layout.d_rope}")
         if layout.n_kv_heads != layout.n_heads:
             base.append(f"model.n_kv_heads={layout.n_kv_heads}")
         if layout.n_heads * layout.d_head != layout.d_model:

@@ -13,6 +13,7 @@ from headcount.study.records import Record
 SCIENTIFIC = ("model", "task", "control", "optim", "trainer")
 OPERATIONAL = {
     "trainer.accelerator",
+    "trainer.compile",
     "trainer.devices",
     "trainer.strategy",
     "trainer.threads",
@@ -25,6 +26,8 @@ OF_LAYOUT = {
     "model.n_kv_heads",
     "model.kv_group_size",
     "model.d_head",
+    "model.d_latent",
+    "model.d_rope",
 }
 LEARNING_RATE = "optim.lr"
 
@@ -38,7 +41,7 @@ def conditions(
     """
     keys, tied = _condition_keys(records, flat)
     named = {
-        run_id: ", ".join(f"{_short(key)} {values.get(key)}" for key in keys)
+        run_id: ", ".join(f"{_short(key)} {values[key]}" for key in keys if key in values)
         for run_id, values in flat.items()
     }
     return named, tied
@@ -78,7 +81,9 @@ def _condition_keys(
     varying = {key: column for key, column in columns.items() if len(set(column)) > 1}
     first = ("task.name", "control.name", "model.d_model")
     order = [k for k in first if k in varying] + [k for k in varying if k not in first]
-    tied = [k for k in order if k != "model.d_model" and _follows(varying[k], layouts)]
+    # A loss of one task is no loss of another: however they lie, two tasks are two conditions.
+    apart = ("task.name", "model.d_model")
+    tied = [k for k in order if k not in apart and _follows(varying[k], layouts)]
     keys: list[str] = []
     for key in order:
         chosen = list(zip(*(varying[k] for k in keys), strict=True)) or [()] * len(records)

@@ -11,12 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from headcount.analysis.arms import (
-    TEST_ACCURACY,
-    TEST_LOSS,
-    VAL_LOSS,
     Arm,
     Metric,
+    accuracy_metric,
     grouping,
+    loss_metric,
     shape_key,
 )
 from headcount.analysis.cautions import warnings_of
@@ -35,7 +34,8 @@ class Evidence:
     records: list[Record]
     runs: pl.DataFrame
     """One row a run: run_id, study, status, seed, label, condition, lr and the pinned keys."""
-    metric: Metric
+    metrics: dict[str, Metric]
+    """What quality means, by condition."""
     arms: list[Arm]
     """Ordered by condition, KV grouping and number of heads."""
     costs: list[Cost]
@@ -49,6 +49,10 @@ class Evidence:
         for arm in self.arms:
             completed[arm.condition] += len(arm.seeds)
         return [condition for condition, _ in completed.most_common()]
+
+    def metric_of(self, condition: str) -> Metric:
+        """What quality means in a condition; in a study without any run, test loss in nats."""
+        return self.metrics.get(condition) or loss_metric("test_loss", "nats")
 
     def arms_of(self, condition: str) -> list[Arm]:
         return [arm for arm in self.arms if arm.condition == condition]
@@ -76,27 +80,32 @@ def load(study: Study) -> Evidence:
     known = every_cost(study, records)
     fitting = fitting_costs(records, known)
     costs, left_out = one_setup(records, fitting)
-    metric = _metric(records)
-    arms = _arms(records, condition, costs, fitting, metric)
+    by_condition: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_condition[condition[record.run_id]].append(record)
+    metrics = {where: _metric(members) for where, members in by_condition.items()}
+    arms = _arms(records, condition, costs, fitting, metrics)
     return Evidence(
         study=study,
         records=records,
         runs=_frame(records, condition, costs),
-        metric=metric,
+        metrics=metrics,
         arms=arms,
         costs=known,
         warnings=[*warnings_of(records, arms, condition, flat, tied), *left_out],
     )
 
 
-def _metric(records: list[Record]) -> Metric:
-    """Accuracy where every completed run has one, else the test loss, else the validation loss."""
-    completed = [r.quality for r in records if r.status == "completed"]
+def _metric(members: list[Record]) -> Metric:
+    """Of one condition: accuracy where every completed run has one, else the test loss, else the
+    validation loss. A condition has one task, so its losses have one unit."""
+    completed = [r.quality for r in members if r.status == "completed"]
+    unit = next((q.loss_unit for q in completed), "nats")
     if completed and all(q.test_accuracy is not None for q in completed):
-        return TEST_ACCURACY
+        return accuracy_metric(unit)
     if any(q.test_loss is not None for q in completed) or not completed:
-        return TEST_LOSS
-    return VAL_LOSS
+        return loss_metric("test_loss", unit)
+    return loss_metric("val_loss", unit)
 
 
 def value_of(record: Record, metric: Metric) -> float | None:
@@ -121,6 +130,7 @@ def _frame(
                 "condition": condition[record.run_id],
                 "lr": rate_of(record),
                 "layout/d_model": record.layout.d_model,
+                "quality/loss_unit": record.quality.loss_unit,
                 **record.headline(),
                 **(joined.headline() if joined else {}),
             }
@@ -150,7 +160,7 @@ def _arms(
     condition: dict[str, str],
     costs: dict[str, Cost],
     fitting: dict[str, list[Cost]],
-    metric: Metric,
+    metrics: dict[str, Metric],
 ) -> list[Arm]:
     groups: dict[tuple[str, Any], list[Record]] = defaultdict(list)
     for record in records:
@@ -163,7 +173,7 @@ def _arms(
             (
                 (seed_of(r), value, r.run_id)
                 for r in reported
-                if r.status == "completed" and (value := value_of(r, metric)) is not None
+                if r.status == "completed" and (value := value_of(r, metrics[where])) is not None
             ),
         )
         arms.append(
@@ -189,6 +199,8 @@ def _arms(
             grouping(a.layout),
             a.layout.n_heads,
             a.layout.d_head,
+            a.layout.d_latent,
+            a.layout.d_rope,
         ),
     )
 

@@ -54,6 +54,20 @@ NO_DATE: dict[str, Any] = {"png": {}, "svg": {"Date": None}}  # the same records
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 
+STEMS = {
+    "quality_vs_heads",
+    "difference_from_reference",
+    "quality_vs_decode_latency",
+    "quality_vs_kv_bytes",
+    "decode_latency_vs_context",
+    "prefill_latency_vs_context",
+    "kv_cache_vs_context_and_batch",
+    "learning_curves",
+    "lr_sensitivity",
+    "slices",
+}
+"""Every picture there is, so that a report knows its own files."""
+
 Labels = list[tuple[float, float, str]]
 """Texts and the points beside which they stand, in the axes' units."""
 
@@ -70,8 +84,6 @@ class Picture:
     """The small line inside the picture: where its figures were taken."""
     paint: Callable[["Axes"], Labels]
     """Draws into the axes; returns labels to write beside points once these lie where they stay."""
-    legend_below: bool = False
-    """Many lines: their legend stands under the axes."""
 
 
 def pictures(
@@ -81,7 +93,7 @@ def pictures(
     arms = [a for a in evidence.arms_of(judgement.condition) if len(a.values)]
     if not arms:
         return []
-    metric, trained = evidence.metric, training_note(evidence, judgement)
+    metric, trained = judgement.metric, training_note(evidence, judgement)
     bar = (
         "Vertical bar: 95% interval for comparing layouts, with what a seed does to all of them "
         "taken out and the spread pooled (Loftus and Masson 1994)."
@@ -165,15 +177,14 @@ def pictures(
             chart.definition,
             chart.note,
             lambda axes, chart=chart: _lines(axes, chart),  # type: ignore[misc]
-            legend_below=True,
         )
         for chart in charts
     ]
     return found
 
 
-def write(picture: Picture, folder: Path) -> None:
-    """Write `<stem>.png` and `<stem>.svg` into the folder."""
+def write(picture: Picture, folder: Path) -> list[Path]:
+    """Write `<stem>.png` and `<stem>.svg` into the folder; returns their paths."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -184,13 +195,13 @@ def write(picture: Picture, folder: Path) -> None:
         axes = figure.add_subplot()
         labels = picture.paint(axes)
         figure.supxlabel(picture.note, fontsize=5.5, color=GREY)
-        if picture.legend_below and len(axes.lines) > 1:
-            figure.legend(loc="outside upper center", ncols=3, fontsize=6, frameon=False)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once, for both files
         _label_points(axes, labels)
-        for kind in ("png", "svg"):
-            figure.savefig(folder / f"{picture.stem}.{kind}", metadata=NO_DATE[kind])
+        paths = [folder / f"{picture.stem}.{kind}" for kind in NO_DATE]
+        for path, metadata in zip(paths, NO_DATE.values(), strict=True):
+            figure.savefig(path, metadata=metadata)
+    return paths
 
 
 def decode_spread(arm: Arm) -> tuple[float, float, float]:
@@ -252,8 +263,22 @@ def _quality_vs_heads(axes: "Axes", arms: list[Arm], judgement: Judgement) -> La
     axes.set_xlim(heads[0] / 1.25, heads[-1] * 1.25)
     axes.set_xlabel("Query heads per layer")
     axes.set_ylabel(judgement.metric.axis)
-    axes.legend(frameon=False)
+    _legend(axes, *axes.get_legend_handles_labels())
     return []
+
+
+def _legend(axes: "Axes", handles: list[Any], labels: list[str]) -> None:
+    """Names above the axes, where they hide nothing; none where there is one thing to see."""
+    if len(handles) > 1:
+        axes.figure.legend(
+            handles,
+            labels,
+            loc="outside upper center",
+            ncols=3 if max(map(len, labels)) <= 16 else 2,
+            columnspacing=1.0,
+            fontsize=6,
+            frameon=False,
+        )
 
 
 def _name(judgement: Judgement) -> str:
@@ -317,7 +342,7 @@ def _trade_off(
     points = np.array([[cost(a)[0], sign * a.mean] for a in arms])
     on_front = front(points)
     corners = points[on_front][np.argsort(points[on_front][:, 0])]
-    low, high = axes_limits(points[:, 0])
+    low, high = axes_limits(np.array([cost(a) for a in arms]))
     axes.plot(
         *_staircase(corners * [1, sign], high).T,
         color=GREY,
@@ -352,7 +377,8 @@ def _trade_off(
     _plain_log_ticks(axes, points[:, 0], bytes_text if "bytes" in label else "{:g}".format)
     axes.set_xlabel(label)
     axes.set_ylabel(judgement.metric.axis)
-    axes.legend(handles=_trade_off_legend(styles), frameon=False)
+    entries = _trade_off_legend(styles)
+    _legend(axes, entries, [str(entry.get_label()) for entry in entries])
     few = len(arms) <= 24
     return [
         (float(points[i, 0]), arm.mean, short_label(arm))
@@ -398,9 +424,10 @@ def _lines(axes: "Axes", chart: Chart) -> Labels:
     if chart.y_top is not None:
         axes.set_ylim(top=chart.y_top)
     if chart.x_names:
-        axes.set_xticks(range(len(chart.x_names)), chart.x_names)
+        axes.set_xticks(range(len(chart.x_names)), chart.x_names, rotation=30, ha="right")
     axes.set_xlabel(chart.x_title)
     axes.set_ylabel(chart.y_title)
+    _legend(axes, *axes.get_legend_handles_labels())
     return []
 
 
@@ -458,9 +485,7 @@ def _label_points(axes: "Axes", labelled: Labels) -> None:
     point = figure.dpi / 72
     window = axes.get_window_extent(renderer)
     inside = np.array([window.x0, window.y0, window.x1, window.y1])
-    legend = axes.get_legend()
-    around = legend.get_window_extent(renderer) if legend else None
-    taken = [np.array([around.x0, around.y0, around.x1, around.y1])] if around else []
+    taken: list[Array] = []
     dots = axes.transData.transform([(x, y) for x, y, _ in labelled])
     for row, (x, y, text) in enumerate(labelled):
         width = TextPath((0, 0), text, size=LABEL_SIZE).get_extents().width * point

@@ -66,7 +66,9 @@ def hover(arm: Arm, judgement: Judgement) -> str:
     comparison = judgement.of(arm)
     metric = judgement.metric
     value = plus_minus(arm.mean, judgement.bar(arm) or float("inf"))
-    lines = [f"<b>{arm.label}</b>", f"{metric.name} {value} ({count(len(arm.seeds), 'seed')})"]
+    seeds = count(len(arm.seeds), "seed")
+    measured = f"{metric.name} {value} {metric.unit}".rstrip()
+    lines = [f"<b>{arm.label}</b>", f"{measured} ({seeds})"]
     if comparison.verdict not in ("reference", "no data"):
         difference = comparison.difference
         lines.append(f"Δ {signed(difference.estimate, difference.half_width)}: {comparison.words}")

@@ -99,6 +99,10 @@ class Recommendation:
     commands: list[str]
     """Commands that would decide what is open."""
     metric: str
+    unit: str
+    """Of the metric, of the options' qualities and of the tolerance; empty for an accuracy."""
+    tolerance: float
+    """How far behind the best candidate a layout may lie."""
     limits: Limits
     at: str
     """Where costs were taken: context, batch, dtype, device."""
@@ -183,10 +187,10 @@ class _Choice:
             self.arms, limits.context, limits.batch_size, limits.hardware
         )
         self.latency = self.serving.latency
-        self.quality = evidence.metric.sign * np.array([a.mean for a in self.arms])
+        self.quality = judgement.metric.sign * np.array([a.mean for a in self.arms])
         # Without any cost record the choice is by quality alone.
         self.by_cost = bool(np.isfinite(self.latency).any())
-        self.unit = f" {evidence.metric.unit}".rstrip()
+        self.unit = f" {judgement.metric.unit}".rstrip()
         excluded = [self._excluded(i) for i in range(len(self.arms))]
         self.able = np.array([not e for e in excluded], dtype=bool)
         """Arms that keep the limits which no draw can move: all but the one on latency."""
@@ -343,7 +347,7 @@ class _Choice:
         tolerance = self.tolerance or self.judgement.margin
         edge = min(abs(self.quality[i] - best - tolerance) for i in (a, b))
         needed = statistics.paired_seeds_needed(
-            sqrt(2) * self.judgement.spread,
+            sqrt(self.judgement.spread.of(a)[0] + self.judgement.spread.of(b)[0]),
             max(edge, tolerance / 2),
             margin=0,
             n_layouts=sum(bool(len(arm.values)) for arm in self.arms),
@@ -366,7 +370,7 @@ class _Choice:
         return f"{abs(self.quality[i] - self.quality[to]):.2g}{self.unit}"
 
     def _reason(self, pick: int) -> str:
-        metric, arm = self.evidence.metric, self.arms[pick]
+        metric, arm = self.judgement.metric, self.arms[pick]
         value = plus_minus(arm.mean, self.judgement.bar(arm) or inf)
         text = f"{arm.label}: {metric.name} {value}{self.unit}"
         if self.by_cost:
@@ -485,7 +489,9 @@ class _Choice:
             would_change=would_change or [],
             caveats=self._caveats(),
             commands=commands or [],
-            metric=self.evidence.metric.key,
+            metric=self.judgement.metric.key,
+            unit=self.judgement.metric.unit,
+            tolerance=self.tolerance,
             limits=self.limits,
             at=self.serving.at,
             options=[

@@ -75,15 +75,23 @@ def _tables(folder: Path, found: list[Evidence], chapters: list[Chapter]) -> Non
 
 
 def _draw(folder: Path, chapters: list[Chapter], most: int) -> dict[int, str]:
-    """Write the pictures; returns for each chapter drawn its folder, seen from the page."""
-    drawn = {}
+    """Write the pictures; returns for each chapter drawn its folder, seen from the page.
+
+    Pictures of an earlier report that this one does not draw are removed.
+    """
+    drawn, written = {}, set()
     for i in sorted(range(len(chapters)), key=lambda i: -chapters[i].n_runs)[:most]:
         # A study without conditions keeps its pictures in the folder itself.
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", chapters[i].title)
         place = folder / name if name else folder
         for picture in chapters[i].pictures:
-            figures.write(picture, place)
+            written.update(figures.write(picture, place))
         drawn[i] = f"figures/{name}/" if name else "figures/"
+    for path in [*folder.glob("*.*"), *folder.glob("*/*.*")]:
+        if path not in written and path.stem in figures.STEMS and path.suffix in (".png", ".svg"):
+            path.unlink()
+            if path.parent != folder and not any(path.parent.iterdir()):
+                path.parent.rmdir()
     return drawn
 
 

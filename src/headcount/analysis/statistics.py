@@ -80,21 +80,137 @@ def residual_variance(table: Array) -> tuple[float, int]:
     freedom; (nan, 0) where none is left. Pooling the spread over layouts is what makes three seeds
     tell something: one pair of layouts with three seeds has two degrees of freedom.
     """
-    layout, seed = np.nonzero(~np.isnan(table))
+    squares, df = _residual_squares(table)
+    return (squares / df, df) if df else (nan, 0)
+
+
+def _residual_squares(table: Array) -> tuple[float, int]:
+    """Sum of squares about the additive model, and its degrees of freedom."""
     k, n = table.shape
-    design = np.zeros((len(layout), k + n))
-    design[np.arange(len(layout)), layout] = 1
-    design[np.arange(len(layout)), k + seed] = 1
-    if not len(layout):
-        return nan, 0
-    values = table[layout, seed]
-    centred = values - values.mean()  # the same residuals, without losing digits
-    solution, _, rank, _ = np.linalg.lstsq(design, centred, rcond=None)
-    df = len(values) - int(rank)
-    if df <= 0:
-        return nan, 0
-    residuals = centred - design @ solution
-    return float(residuals @ residuals) / df, df
+    if not np.isnan(table).any():
+        by_layout, by_seed = table.sum(axis=1) / max(n, 1), table.sum(axis=0) / max(k, 1)
+        values = table.ravel()
+        residuals = (table - by_layout[:, None]) - (by_seed - by_layout.sum() / max(k, 1))
+        df = max(k - 1, 0) * max(n - 1, 0)
+    else:
+        layout, seed = np.nonzero(~np.isnan(table))
+        values = table[layout, seed]
+        design = np.zeros((len(values), k + n))
+        design[np.arange(len(values)), layout] = 1
+        design[np.arange(len(values)), k + seed] = 1
+        centred = values - values.sum() / max(len(values), 1)  # the same, without losing digits
+        solution, _, rank, _ = np.linalg.lstsq(design, centred, rcond=None)
+        residuals = centred - design @ solution
+        df = len(values) - int(rank)
+    squares = float((residuals**2).sum())
+    rounding = len(values) * (1e-13 * float(np.abs(values).max(initial=0))) ** 2
+    return (squares if squares > rounding else 0.0), df
+
+
+APART = 0.05
+"""Share of the studies whose layouts all vary alike in which one is set apart by chance, at most."""
+NOISY = 3
+"""A layout whose own variance is more than so many times the pooled one counts with its own, and with
+its own degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far runs vary once what layouts and seeds do is out; arrays are (layouts,)."""
+
+    pooled: float
+    """Variance of one run, over the layouts that are not apart; NaN without degrees of freedom."""
+    df: int
+    """Of the pooled variance."""
+    own: Array
+    """Each layout's own variance, seen against the others that are not apart; NaN where unknown."""
+    own_df: NDArray[np.int_]
+    apart: NDArray[np.bool_]
+    """Layouts that vary so much more than the others that they are not pooled with them."""
+
+    def of(self, layout: int) -> tuple[float, int]:
+        """Variance of a run of one layout and its degrees of freedom: the pooled, or its own."""
+        if self._noisy(layout):
+            return float(self.own[layout]), int(self.own_df[layout])
+        return self.pooled, self.df
+
+    def _noisy(self, layout: int) -> bool:
+        return bool(self.apart[layout] or self.own[layout] > NOISY * self.pooled)
+
+    def of_difference(self, layout: int, reference: int) -> tuple[float, float]:
+        """Variance of a difference within a seed and its degrees of freedom (Welch and
+        Satterthwaite's where one of the two has its own variance).
+
+        The reference's error stands in every difference, so any excess of its own variance counts,
+        and not only a great one.
+        """
+        variances = [self.of(layout)[0], self.of(reference)[0]]
+        if not self._noisy(reference):
+            variances[1] = np.fmax(self.pooled, self.own[reference])
+        uncertain, shared = 0.0, 0.0
+        for i, variance in zip((layout, reference), variances, strict=True):
+            if self._noisy(i):
+                uncertain += variance**2 / int(self.own_df[i])
+            else:
+                shared += variance
+        total = float(sum(variances))
+        uncertain += shared**2 / self.df if self.df else 0.0
+        return total, total**2 / uncertain if uncertain else float(self.df)
+
+
+def spread(table: Array) -> Spread:
+    """The spread of a table, layouts × seeds (missing runs NaN): pooled, and each layout's own.
+
+    A layout that varies far more than the others would widen the interval of every difference
+    between these, and its own would be too narrow. So the noisiest is put to an F test against the
+    others (does the table without it have a smaller residual variance?), then the noisiest of the
+    rest, up to half of them; as many are set apart as the last of these tests that succeeds says
+    (Rosner 1983, so that two noisy layouts do not hide each other), each at APART over the number of
+    tests and of the layouts in it.
+    """
+    known = [int(i) for i in np.flatnonzero(~np.isnan(table).all(axis=1))]
+    left, n_apart = list(known), 0
+    removed: list[int] = []
+    steps = len(known) // 2 if len(known) > 2 else 0
+    for _ in range(steps):
+        every = _residual_squares(table[left])
+        p_values = {
+            i: _p_noisier(every, _residual_squares(table[[j for j in left if j != i]]))
+            for i in left
+        }
+        noisiest = min(left, key=lambda i: p_values[i])
+        if p_values[noisiest] <= APART / steps / len(left):
+            n_apart = len(removed) + 1
+        left.remove(noisiest)
+        removed.append(noisiest)
+    apart = np.zeros(len(table), dtype=bool)
+    apart[removed[:n_apart]] = True
+    together = [i for i in known if not apart[i]]
+    own, own_df = np.full(len(table), nan), np.zeros(len(table), dtype=int)
+    for i in known:
+        others = [j for j in together if j != i]
+        (with_it, with_df), (rest, df) = map(
+            _residual_squares, (table[[*others, i]], table[others])
+        )
+        if df and with_df > df:
+            # Its contrast with the others' mean; their share of that vanishes with their number.
+            own_df[i] = with_df - df
+            own[i] = max(with_it - rest, 0) / own_df[i] * (1 + 1 / len(others))
+    pooled, df = residual_variance(table[together])
+    return Spread(pooled, df, own, own_df, apart)
+
+
+def _p_noisier(every: tuple[float, int], rest: tuple[float, int]) -> float:
+    """P-value of the F test that a layout varies no more than the others; 1 where none can be made.
+
+    every, rest: squares and degrees of freedom about the additive model with and without it.
+    """
+    extra, extra_df, df = every[0] - rest[0], every[1] - rest[1], rest[1]
+    if not (extra_df and df and extra > 0):
+        return 1.0
+    if not rest[0]:
+        return 0.0
+    return float(special.fdtrc(extra_df, df, extra / extra_df / (rest[0] / df)))
 
 
 def holm(p_values: Array) -> Array:
@@ -161,7 +277,7 @@ def paired_seeds_needed(
     difference: float,
     margin: float,
     *,
-    n_layouts: int = 2,
+    n_layouts: float = 2,
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> int | None:
@@ -170,7 +286,7 @@ def paired_seeds_needed(
     sd: of the difference within a seed. A difference beyond the margin has to be told from zero; a
     smaller one has to be told from the margin, whichever of the two it is nearer to: both a
     difference of exactly `margin` must be found, and none at all must show as equivalent.
-    n_layouts: layouts over which the spread is pooled.
+    n_layouts: layouts over which the spread is pooled: 1 more than its degrees of freedom a seed.
     """
 
     def decided(n: int) -> bool:

@@ -24,12 +24,12 @@ class Look:
 
 _MHA = ("#0072B2", "o", "circle")
 _MQA = ("#D55E00", "^", "triangle-up")
+_MLA = ("#56B4E9", "P", "cross")
 _GQA = (
     ("#009E73", "s", "square"),
     ("#CC79A7", "D", "diamond"),
     ("#E69F00", "v", "triangle-down"),
-    ("#56B4E9", "P", "cross"),
-    ("#000000", "X", "x"),
+    ("#7F7F7F", "X", "x"),
 )
 
 
@@ -43,6 +43,8 @@ def looks(arms: list[Arm]) -> dict[str, Look]:
             colour = _MHA
         elif order == 10**9:
             colour = _MQA
+        elif order > 10**9:
+            colour = _MLA
         else:
             colour = _GQA[grouped.index(name) % len(_GQA)]
         chosen[name] = Look(name, *colour)

@@ -8,7 +8,7 @@ import numpy as np
 
 from headcount.analysis import evidence as evidence_
 from headcount.analysis import statistics, uncertainty, verdicts
-from headcount.analysis.arms import Arm
+from headcount.analysis.arms import Arm, Metric
 from headcount.analysis.evidence import Evidence
 from headcount.analysis.pareto import front
 from headcount.analysis.uncertainty import Fronts
@@ -41,7 +41,7 @@ class Row:
 def rows(evidence: Evidence, judgement: Judgement, fronts: Fronts) -> list[Row]:
     """One row for each layout of the condition, also those without a completed run."""
     arms = evidence.arms_of(judgement.condition)
-    sign = evidence.metric.sign
+    sign = judgement.metric.sign
     by_latency = front(np.array([[a.decode_ms, sign * a.mean] for a in arms]).reshape(-1, 2))
     by_kv = front(np.array([[a.kv_bytes, sign * a.mean] for a in arms]).reshape(-1, 2))
     return [
@@ -86,13 +86,14 @@ def summary_table(study: Study) -> "RenderableType":
     from rich.text import Text
 
     evidence = evidence_.load(study)
-    metric = evidence.metric
     parts: list[RenderableType] = []
     for condition in evidence.conditions:
         judgement = verdicts.judge(evidence, condition)
+        metric = judgement.metric
+        unit = f" ({metric.unit})" if metric.unit else ""
         table = Table(
             title=f"{study.name}{': ' + condition if condition else ''}",
-            caption=_caption(evidence),
+            caption=_caption(evidence, metric),
             caption_justify="left",
             box=None,
             pad_edge=False,
@@ -100,7 +101,7 @@ def summary_table(study: Study) -> "RenderableType":
         )
         table.add_column("layout", no_wrap=True)
         table.add_column("params", justify="right", no_wrap=True)
-        table.add_column(f"{metric.name}\n± 95% (seeds)", justify="right", no_wrap=True)
+        table.add_column(f"{metric.name}{unit}\n± 95% (seeds)", justify="right", no_wrap=True)
         table.add_column("Δ ± 95%", justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)
         table.add_column("decode\nms", justify="right", no_wrap=True)
@@ -135,8 +136,6 @@ def _brief(words: str) -> str:
     return f"undecided +{number}" if number.isdigit() else "undecided"
 
 
-def _caption(evidence: Evidence) -> str:
+def _caption(evidence: Evidence, metric: Metric) -> str:
     setup = f"Decode: median ms a step, {evidence.cost_setup}. " if evidence.cost_setup else ""
-    return (
-        f"{setup}Δ: from the reference, within seeds. *: on the front with {evidence.metric.name}."
-    )
+    return f"{setup}Δ: from the reference, within seeds. *: on the front with {metric.name}."

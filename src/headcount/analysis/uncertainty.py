@@ -7,7 +7,7 @@ differs by.
 """
 
 from dataclasses import dataclass
-from math import inf, pi, sqrt
+from math import pi, sqrt
 
 import numpy as np
 
@@ -51,21 +51,14 @@ def _quality(arms: list[Arm], judgement: Judgement, draws: int, rng: np.random.G
     means = judgement.metric.sign * np.array([a.mean for a in arms])
     if not judgement.df:
         return np.tile(means, (draws, 1))
-    errors = np.array([error(a, judgement) for a in arms])
-    # One spread is estimated for all layouts, so a draw shares its error.
-    scale = np.sqrt(judgement.df / rng.chisquare(judgement.df, (draws, 1)))
+    errors, dfs = np.array([judgement.error(a) for a in arms]).T
+    # One spread is estimated for the layouts that share it, so a draw shares its error.
+    shared = rng.chisquare(judgement.df, draws)
+    own = rng.chisquare(np.maximum(dfs, 1), (draws, len(arms)))
+    alone = [bool(judgement.spread.of(i)[0] != judgement.spread.pooled) for i in range(len(arms))]
+    scale = np.where(alone, np.sqrt(dfs / own), np.sqrt(judgement.df / shared)[:, None])
     drawn: Array = means + scale * errors * rng.normal(size=(draws, len(arms)))
     return drawn
-
-
-def error(arm: Arm, judgement: Judgement) -> float:
-    """Standard error of an arm's mean once what seeds share is out; NaN without a run."""
-    if not len(arm.values) or not judgement.df:
-        return float("nan")
-    pooled = judgement.spread**2
-    comparison = judgement.of(arm)
-    own = comparison.sd**2 - pooled if comparison.n_pairs and comparison.sd < inf else pooled
-    return sqrt(max(own, pooled) / len(arm.values))
 
 
 def _latency(timing: tuple[Cost, Point] | None, draws: int, rng: np.random.Generator) -> Array:

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from headcount.analysis import statistics
-from headcount.analysis.arms import Arm, Metric, check_reference, grouping
+from headcount.analysis.arms import Arm, Metric, check_reference, grouping, spread_of
 from headcount.analysis.evidence import Evidence
-from headcount.analysis.statistics import Array, Interval
+from headcount.analysis.statistics import Array, Interval, Spread
 from headcount.analysis.words import count, listed, plus_minus, signed
 from headcount.errors import RequestError
 
@@ -29,7 +29,7 @@ class Comparison:
     difference: Interval
     """Mean difference within a seed and its 95% interval, for this layout alone."""
     sd: float
-    """Standard deviation of one difference: the pair's own or the pooled one, the greater."""
+    """Standard deviation of one difference within a seed."""
     p_holm: float
     """Against no difference, corrected over the layouts of the condition."""
     p_equivalent: float
@@ -73,9 +73,13 @@ class Judgement:
     """The margin was asked for, not the default."""
     comparisons: list[Comparison]
     """Every arm of the condition, the reference included, in the arms' order."""
-    spread: float
-    """Standard deviation of a run once what its seed shares over layouts is taken out."""
-    df: int
+    spread: Spread
+    """Of the arms, in their order."""
+
+    @property
+    def df(self) -> int:
+        """Degrees of freedom of the pooled spread; 0 where one seed tells none."""
+        return self.spread.df
 
     def of(self, arm: Arm) -> Comparison:
         return next(c for c in self.comparisons if c.arm is arm)
@@ -83,15 +87,23 @@ class Judgement:
     def labelled(self, verdict: Verdict) -> list[Comparison]:
         return [c for c in self.comparisons if c.verdict == verdict]
 
+    def error(self, arm: Arm) -> tuple[float, int]:
+        """Standard error of an arm's mean once what a seed does to every layout is out, and its
+        degrees of freedom; (nan, 0) where there is no spread to tell."""
+        if not self.df or not len(arm.values):
+            return nan, 0
+        place = next(i for i, c in enumerate(self.comparisons) if c.arm is arm)
+        variance, df = self.spread.of(place)
+        return sqrt(variance / len(arm.values)), df
+
     def bar(self, arm: Arm) -> float:
         """Half-width of a 95% interval that compares layouts; 0 where there is no spread to tell.
 
         What a seed does to every layout is taken out, and the rest pooled over layouts (Loftus and
         Masson 1994); the interval of a layout's mean alone, which keeps it, is wider.
         """
-        if not self.df or not len(arm.values):
-            return 0.0
-        return statistics.t_quantile(1 - ALPHA / 2, self.df) * self.spread / sqrt(len(arm.values))
+        error, df = self.error(arm)
+        return statistics.t_quantile(1 - ALPHA / 2, df) * error if df else 0.0
 
     @property
     def best(self) -> Arm | None:
@@ -113,22 +125,22 @@ def judge(
     not matter, in the metric's unit; by default the metric's own. RequestError for a reference
     that the study lacks or a margin that is not positive.
 
-    The error of a difference is the pair's own, or the study's pooled error where that is greater:
-    with three seeds a pair's own spread is often small by luck, and pooled over layouts it is not,
-    while a layout that is noisier than the rest keeps its own.
+    The error of a difference adds the variances of its two layouts (`Spread.of_difference`): pooled
+    over layouts, as with three seeds a layout's own spread is often small by luck, or a layout's own
+    where that is far greater. A pair with a layout set apart has the pair's own error.
     """
     if margin is not None and margin <= 0:
         raise RequestError(f"margin={margin}: must be above 0")
-    metric = evidence.metric
     if condition is None:
         condition = next(iter(evidence.conditions), "")
+    metric = evidence.metric_of(condition)
     arms = evidence.arms_of(condition)
     if reference is not None:
         check_reference(reference, arms)
     reference_arm = _reference(arms, reference)
     width = metric.margin if margin is None else margin
-    variance, df = pooled = pooled_error(arms)
-    comparisons = compare(arms, reference_arm, metric, width, pooled)
+    spread = spread_of(arms)
+    comparisons = compare(arms, reference_arm, metric, width, spread)
     return Judgement(
         condition=condition,
         metric=metric,
@@ -136,8 +148,7 @@ def judge(
         margin=width,
         margin_stated=margin is not None,
         comparisons=comparisons,
-        spread=sqrt(variance) if df else nan,
-        df=df,
+        spread=spread,
     )
 
 
@@ -159,25 +170,17 @@ def _reference(arms: list[Arm], asked: str | None) -> Arm | None:
     return max(mha, key=fitness)
 
 
-def pooled_error(arms: list[Arm]) -> tuple[float, int]:
-    """Variance of a run about its layout's and its seed's effect, and its degrees of freedom."""
-    seeds = sorted({s for a in arms for s in a.seeds})
-    rows = [[a.by_seed.get(s, nan) for s in seeds] for a in arms if a.seeds]
-    return statistics.residual_variance(np.array(rows).reshape(len(rows), len(seeds)))
-
-
 def compare(
     arms: list[Arm],
     reference: Arm | None,
     metric: Metric,
     margin: float,
-    pooled: tuple[float, int],
+    spread: Spread,
 ) -> list[Comparison]:
     """Every arm against the reference, in the arms' order, the reference itself included.
 
-    pooled: as `pooled_error` gives it.
+    spread: of the arms, in their order.
     """
-    variance, df = pooled
     nothing = Interval(nan, -inf, inf)
     pairs: dict[int, Array] = {}
     for i, arm in enumerate(arms):
@@ -185,14 +188,15 @@ def compare(
             shared = [s for s in arm.seeds if s in reference.by_seed]
             if shared:
                 pairs[i] = np.array([arm.by_seed[s] - reference.by_seed[s] for s in shared])
-    spreads = {i: sqrt(_variance(d, variance, df)) for i, d in pairs.items()}
-    errors = {i: spreads[i] / sqrt(len(d)) for i, d in pairs.items()}
+    at = next((i for i, arm in enumerate(arms) if arm is reference), 0)
+    at = next((i for i, arm in enumerate(arms) if arm is reference), 0)
+    known = {i: _error(d, spread, i, at) for i, d in pairs.items()}
     means = {i: float(d.mean()) for i, d in pairs.items()}
     p_holm = statistics.holm(
-        np.array([statistics.p_difference(means[i], errors[i], df) for i in pairs])
+        np.array([statistics.p_difference(means[i], *known[i]) for i in pairs])
     )
     p_same = statistics.holm(
-        np.array([statistics.p_equivalence(means[i], errors[i], df, margin) for i in pairs])
+        np.array([statistics.p_equivalence(means[i], *known[i], margin) for i in pairs])
     )
     place = {i: n for n, i in enumerate(pairs)}
     comparisons = []
@@ -203,26 +207,27 @@ def compare(
         elif i not in pairs:
             comparisons.append(Comparison(arm, np.empty(0), nothing, inf, 1, 1, "no data"))
         else:
-            half = statistics.t_quantile(1 - ALPHA / 2, df) * errors[i] if df else inf
+            (error, df), n = known[i], len(pairs[i])
+            half = statistics.t_quantile(1 - ALPHA / 2, df) * error if df else inf
             different, same = float(p_holm[place[i]]), float(p_same[place[i]])
             verdict = _verdict(means[i], different, same, metric)
             more = None
             if verdict == "undecided" and df:
                 needed = statistics.paired_seeds_needed(
-                    spreads[i],
+                    error * sqrt(n),
                     means[i],
                     margin,
-                    n_layouts=len(pairs) + 1,
+                    n_layouts=1 + df / max(n - 1, 1),
                     alpha=ALPHA / len(pairs),
                     power=POWER,
                 )
-                more = None if needed is None else max(1, needed - len(pairs[i]))
+                more = None if needed is None else max(1, needed - n)
             comparisons.append(
                 Comparison(
                     arm,
                     pairs[i],
                     Interval(means[i], means[i] - half, means[i] + half),
-                    spreads[i],
+                    error * sqrt(n),
                     different,
                     same,
                     verdict,
@@ -232,14 +237,19 @@ def compare(
     return comparisons
 
 
-def _variance(differences: Array, pooled: float, df: int) -> float:
-    """Variance of one paired difference; infinite where nothing tells it."""
+def _error(differences: Array, spread: Spread, arm: int, reference: int) -> tuple[float, float]:
+    """Standard error of a mean paired difference and its degrees of freedom; (inf, 0) where nothing
+    tells it."""
     n = len(differences)
     if n > 1 and not differences.any():
-        return 0.0  # the same on every seed: a saturated accuracy, nothing left to vary
-    own = float(differences.var(ddof=1)) if n > 1 else nan
-    both = [v for v in (own, 2 * pooled if df else nan) if isfinite(v)]
-    return max(both, default=inf)
+        # The same on every seed: a saturated accuracy, nothing left to vary.
+        return 0.0, n - 1
+    if spread.apart[arm] or spread.apart[reference]:
+        return (float(differences.std(ddof=1)) / sqrt(n), n - 1) if n > 1 else (inf, 0)
+    if not spread.df:
+        return inf, 0
+    variance, df = spread.of_difference(arm, reference)
+    return sqrt(variance / n), df
 
 
 def _verdict(difference: float, p_different: float, p_same: float, metric: Metric) -> Verdict:
@@ -292,7 +302,7 @@ def _what_would(undecided: list[Comparison], judgement: Judgement) -> str:
     known = [c.more_seeds for c in undecided if c.more_seeds is not None]
     if not known:
         return (
-            f"With a spread of {judgement.spread:.2g} between runs no feasible number of seeds "
+            f"With a spread of {judgement.spread.pooled**0.5:.2g} between runs no feasible number of seeds "
             f"would; a wider margin than {judgement.margin:g} or longer training could."
         )
     least, most = min(known), max(known)

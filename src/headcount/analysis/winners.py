@@ -45,6 +45,10 @@ def winner_map(chapters: list[Chapter]) -> WinnerMap | None:
         for device in chapter.recommendations
     ]
     varying = [f for f in FACTORS if len({place.get(f) for place, _ in places}) > 1]
+    if len({tuple(p.get(f) for f in varying) for p, _ in places}) < len(places):
+        # Something else was varied: the condition in words tells the places apart.
+        varying = [f for f in varying if f in ("study", "device")] + ["condition"]
+        varying.sort(key=("study", "condition", "device").index)
     # A study's name adds nothing where what it varied tells the places apart.
     if "study" in varying and len(varying) > 1:
         rest = [f for f in varying if f != "study"]
@@ -85,6 +89,7 @@ def _factors(chapter: Chapter, device: str) -> dict[str, Any]:
     model, task = config.get("model", {}), config.get("task", {})
     return {
         "study": evidence.study.name,
+        "condition": chapter.judgement.condition,
         "task": task.get("name"),
         "control": config.get("control", {}).get("name"),
         "d_model": arm.layout.d_model,

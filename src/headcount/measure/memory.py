@@ -30,7 +30,9 @@ def measure_memory(config: Config, shape: ModelShape, device: torch.device) -> M
     context, batch_size = max(config.measure.contexts), config.measure.batch_sizes[0]
     return Memory(
         weights_bytes=weights_bytes(config.shape, dtype),
-        decode_peak_bytes=decode_peak_bytes(shape, dtype, device, context, batch_size),
+        decode_peak_bytes=decode_peak_bytes(
+            shape, dtype, device, context, batch_size, config.model.backend
+        ),
         train_peak_bytes=train_peak_bytes(config, device),
         method=_METHOD[device.type],
     )
@@ -51,11 +53,16 @@ def weights_bytes(shape: ModelShape, dtype: torch.dtype) -> int:
 
 
 def decode_peak_bytes(
-    shape: ModelShape, dtype: torch.dtype, device: torch.device, context: int, batch_size: int
+    shape: ModelShape,
+    dtype: torch.dtype,
+    device: torch.device,
+    context: int,
+    batch_size: int,
+    backend: str = "sdpa",
 ) -> int:
     """Peak of one decode step that attends to `context` tokens: weights, cache and temporaries."""
     device = _accounted(device)
-    model = Transformer(shape).to(device, dtype).eval()
+    model = Transformer(shape, backend=backend).to(device, dtype).eval()
     cache = KVCache(shape, batch_size, context, dtype, device)
     with torch.inference_mode():
         prompt = random_inputs(shape, batch_size, context, device, dtype)
@@ -67,12 +74,16 @@ def decode_peak_bytes(
         return peak_bytes(lambda: model(token, cache, last_only=True), live, device)
 
 
-def train_peak_bytes(config: Config, device: torch.device) -> int:
-    """Peak of one whole training step at the configuration's batch, length and precision."""
+def train_peak_bytes(config: Config, device: torch.device) -> int | None:
+    """Peak of one whole training step at the configuration's batch, length and precision; None
+    where the device has no room for it."""
     device = _accounted(device)
-    step = TrainingStep(config, device)
-    step()  # makes the optimiser's states, which every later step carries
-    return peak_bytes(step, step.live(), device)
+    try:
+        step = TrainingStep(config, device)
+        step()  # makes the optimiser's states, which every later step carries
+        return peak_bytes(step, step.live(), device)
+    except torch.OutOfMemoryError:
+        return None  # what is served on this device need not be trained on it
 
 
 def peak_bytes(step: Callable[[], object], live: Iterable[Tensor], device: torch.device) -> int:

@@ -30,8 +30,8 @@ def cost_rows(costs: Sequence[Cost]) -> list[dict[str, str]]:
                 "decode tokens/s": _throughput(decode),
                 "train step ms": _interval(cost.train_step),
                 "KV bytes/token": f"{cost.kv_cache.bytes_per_token:,}",
-                "decode peak MB": f"{cost.memory.decode_peak_bytes / 1e6:.2f}",
-                "train peak MB": f"{cost.memory.train_peak_bytes / 1e6:.2f}",
+                "decode peak MB": _megabytes(cost.memory.decode_peak_bytes),
+                "train peak MB": _megabytes(cost.memory.train_peak_bytes),
                 "kernel": decode.kernel if decode else "",
             }
         )
@@ -67,6 +67,10 @@ def _interval(point: Point | None) -> str:
         return ""
     low, high = median_interval(point.samples_ms)
     return f"{point.p50_ms:.3g} ({low:.3g}–{high:.3g})"
+
+
+def _megabytes(n: int | None) -> str:
+    return "no room" if n is None else f"{n / 1e6:.2f}"
 
 
 def _throughput(point: Point | None) -> str:

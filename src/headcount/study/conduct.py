@@ -114,7 +114,7 @@ def _tell_plan(
     if missing:
         say(f"  to run: {taking.line()}")
     if orders.plan_only:
-        tell_runs(mine, records)
+        tell_runs(plan, mine, records)
     plan.save(taking)
 
 

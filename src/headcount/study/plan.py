@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from headcount.config import Config
@@ -33,16 +34,25 @@ class Point:
 @dataclass
 class Plan:
     """What a request comes to, dearest run first, so that the last worker is not left with it and
-    what does not fit fails early. `skipped` and `duplicates` pair a point's overrides with the
-    reason."""
+    what does not fit fails early. `skipped` pairs a point's overrides with the reason, `duplicates`
+    with the overrides of the point that is the same run."""
 
     points: list[Point] = field(default_factory=list)
     skipped: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
-    duplicates: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    duplicates: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
 
     @property
     def study(self) -> Study:
         return Study.of(self.points[0].config)
+
+    def swept(self, overrides: Sequence[str]) -> str:
+        """What sets a point apart: its overrides without those that all points have."""
+        return " ".join(o for o in overrides if o not in self._common)
+
+    @cached_property
+    def _common(self) -> set[str]:
+        left_out = (overrides for overrides, _ in [*self.skipped, *self.duplicates])
+        return set.intersection(*map(set, (*(p.overrides for p in self.points), *left_out)))
 
     def shard(self, shard: str | None) -> list[Point]:
         """The points of one part of several, `2/8`: every eighth from the second, so that each part
@@ -68,7 +78,7 @@ class Plan:
                 for p in self.points
             ],
             "skipped": [{"overrides": o, "reason": r} for o, r in self.skipped],
-            "duplicates": [{"overrides": o, "reason": r} for o, r in self.duplicates],
+            "duplicates": [{"overrides": o, "same_as": s} for o, s in self.duplicates],
         }
         write_atomically(self.study.plan_path, json.dumps(document, indent=1))
 
@@ -99,7 +109,7 @@ def make_plan(
         identity = identify(config)
         asked.append((overrides, identity))
         if identity in seen:
-            plan.duplicates.append((overrides, f"same as {' '.join(seen[identity].overrides)}"))
+            plan.duplicates.append((overrides, seen[identity].overrides))
             continue
         own = identity if identify is run_id else run_id(config)
         seen[identity] = point = Point(overrides, config, own)

@@ -134,7 +134,8 @@ class Memory(Strict):
 
     weights_bytes: int
     decode_peak_bytes: int
-    train_peak_bytes: int
+    train_peak_bytes: int | None
+    """None where the device had no room for a training step."""
     method: str
 
 

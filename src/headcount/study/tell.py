@@ -35,16 +35,16 @@ def tell_costs(costs: Sequence[Cost]) -> None:
 
 def tell_left_out(plan: Plan) -> None:
     """The points that become no run, and why."""
-    for name, dropped in (("skipped", plan.skipped), ("duplicate", plan.duplicates)):
+    same = [(overrides, f"same as {plan.swept(first)}") for overrides, first in plan.duplicates]
+    for name, dropped in (("skipped", plan.skipped), ("duplicate", same)):
         for overrides, reason in dropped[:LISTED]:
-            say(f"  {name}: {' '.join(overrides)}: {reason}")
+            say(f"  {name}: {plan.swept(overrides)}: {reason}")
         if len(dropped) > LISTED:
             say(f"  {name}: {len(dropped) - LISTED:,} more, in plan.json")
 
 
-def tell_runs(points: Sequence[Point], records: Mapping[str, Record | None]) -> None:
-    """The points that become runs, in the order in which they start, with what sets them apart."""
-    common = set.intersection(*(set(p.overrides) for p in points))
+def tell_runs(plan: Plan, points: Sequence[Point], records: Mapping[str, Record | None]) -> None:
+    """Points that become runs, in the order in which they start, with what sets them apart."""
     table = Table("run", "layout", "seed", "steps", "parameters", "now", "swept", box=None)
     for point in points[:LISTED]:
         record, config = records.get(point.run_id), point.config
@@ -55,7 +55,7 @@ def tell_runs(points: Sequence[Point], records: Mapping[str, Record | None]) -> 
             f"{config.trainer.max_steps:,}",
             f"{config.shape.n_params:,}",
             record.status if record else "to run",
-            " ".join(o for o in point.overrides if o not in common),
+            plan.swept(point.overrides),
         )
     console().print(table, soft_wrap=True)
     if len(points) > LISTED:

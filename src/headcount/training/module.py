@@ -30,6 +30,11 @@ class HeadcountModule(pl.LightningModule):
         )
         if start is not None:
             self.model.load_state_dict(start)
+        if config.trainer.compile:
+            # By block, as all blocks then share one compilation; in place, so that the weights keep
+            # their names and load into a model that is not compiled.
+            for block in self.model.blocks:
+                block.compile(dynamic=False)
 
     def training_step(self, batch: tuple[Batch, int], batch_idx: int) -> Tensor:
         """Mean loss over the scored positions of the whole step, of which this batch is one of

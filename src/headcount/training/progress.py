@@ -29,6 +29,8 @@ CHECK_EVERY = 10
 DIVERGED_AT = 10.0
 """A loss above this many times the first step's loss counts as diverged."""
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
 CHECKPOINT_SHARE = 0.02
 CHECKPOINT_SECONDS = 1.0
 """A checkpoint is due after a second, or when saving takes less than this share of the time."""
@@ -97,11 +99,15 @@ class RunProgress(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.state.update(state_dict)
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        # Before Lightning puts its own in, which hold on to the trainer and with it to the model.
+        self._previous = {number: signal.getsignal(number) for number in STOPPING}
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:  # of several ranks the first alone writes
             self.journal = Journal(self.folder / "metrics.jsonl", self.state["step"])
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._on_signal)
+        for number in STOPPING:
+            signal.signal(number, self._on_signal)
         self._saved_at, self._save_seconds = time.monotonic(), 0.0
         self._started = time.perf_counter()
 
@@ -151,7 +157,6 @@ class RunProgress(pl.Callback):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        self._previous = {}
 
     # -- the parts --------------------------------------------------------------------------------
 
