@@ -20,13 +20,14 @@ from headcount.heads.figures import (
 from headcount.heads.inspection import inspect
 from headcount.heads.order import Head, by_importance, curve, fewest, greedy, kept_heads
 from headcount.heads.page import inspection_page, pruning_page
-from headcount.heads.record import FILE, PRUNING, Inspection, Order, Pruning, Removal
+from headcount.heads.record import FILE, PAGE, PRUNING, Inspection, Order, Pruning, Removal
 from headcount.heads.requests import prune_request, uptrain_request
 from headcount.heads.sample import sample
 from headcount.heads.source import CHECKPOINT, Source
 from headcount.heads.surgery import check_groups, refuse_latent
 from headcount.heads.watching import full_maps
 from headcount.heads.words import MARGIN, pruning_sentences
+from headcount.measure.compare import compare
 from headcount.measure.wave import cost_wave
 from headcount.model import Transformer
 from headcount.study.conduct import finish
@@ -63,7 +64,7 @@ def inspect_run(folder: Path, n_sequences: int) -> tuple[Inspection, Path]:
     heads = folder / "heads"
     write_pictures(seen, maps, heads)
     write_atomically(folder / FILE, seen.model_dump_json(by_alias=True, indent=1))
-    path = heads / "index.html"
+    path = folder / PAGE
     write_atomically(path, inspection_page(seen, figures(seen, maps), source.study.name))
     return seen, path
 
@@ -184,9 +185,15 @@ def _told(before: Record, after: Record, costs: _Costs) -> list[str]:
     lines.append(f"  parameters: {old.compute.n_params:,} → {new.compute.n_params:,}")
     caches = (bytes_text(c.kv_cache.bytes_per_token) for c in (old, new))
     lines.append(f"  KV cache per token: {' → '.join(caches)}")
-    times = [c.headline()["latency/decode_ms_per_token_p50"] for c in (old, new)]
-    if None not in times:
-        where = f"context {new.protocol['headline_context']:,}, {new.dtype}, {new.device}"
-        floor = f", noise floor {new.noise_floor:.0%}" if new.noise_floor is not None else ""
-        lines.append(f"  decode: {' → '.join(map(millis, times))} ms, median ({where}{floor})")
+    context, batch_size = (new.protocol[f"headline_{k}"] for k in ("context", "batch_size"))
+    times = [c.point("decode", context, batch_size) for c in (old, new)]
+    compared = compare(old, new, "decode", context, batch_size)
+    if compared is not None:
+        medians = " → ".join(millis(p.p50_ms) for p in times if p)
+        notes = "".join(f"; {note}" for note in compared.notes)
+        lines.append(
+            f"  decode: {medians} ms, median: {compared.verdict}, ratio {compared.ratio:.2f} "
+            f"[{compared.low:.2f}, {compared.high:.2f}] (context {context:,}, batch {batch_size}, "
+            f"{new.dtype}, {new.device}, noise floor {compared.noise_floor:.0%}{notes})"
+        )
     return lines

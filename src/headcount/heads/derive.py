@@ -7,7 +7,6 @@ from headcount.config import Config, Origin, parse
 from headcount.errors import RequestError
 from headcount.heads.source import Source
 from headcount.heads.surgery import Pooling, Weights, convert, kept_reads, prune
-from headcount.layout import HeadLayout
 from headcount.study.store import Study
 
 
@@ -33,21 +32,8 @@ def pruned(source: Source, kept: Sequence[Sequence[int]], more_steps: int) -> Co
     """The configuration of a run with only these query heads, trained for some steps more."""
     before = source.config.shape.layer_layouts
     reads = [kept_reads(layer, heads) for layer, heads in zip(before, kept, strict=True)]
-    layers = [HeadLayout.reading(source.config.model.d_model, before[0].d_head, r) for r in reads]
-    first = layers[0]
-    alike = first.n_heads and first.is_even and all(layer == first for layer in layers)
-    changed: dict[str, Any] = {"heads": None if alike else reads}
-    if alike:
-        changed |= {
-            "n_heads": first.n_heads,
-            "n_kv_heads": first.n_kv_heads,
-            "kv_group_size": None,
-            "d_head": first.d_head,
-        }
-        # Whatever it was called before, the numbers describe it.
-        changed["attention"] = "mha" if first.n_kv_heads == first.n_heads else "gqa"
     kept_lists = [list(heads) for heads in kept]
-    return _derived(source, changed, {"how": "pruned", "kept": kept_lists}, more_steps)
+    return _derived(source, {"heads": reads}, {"how": "pruned", "kept": kept_lists}, more_steps)
 
 
 def converted(source: Source, n_kv_heads: int, how: Pooling, more_steps: int) -> Config:

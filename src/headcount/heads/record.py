@@ -18,7 +18,8 @@ ABLATIONS: tuple[Ablation, ...] = ("zero", "mean", "resample")
 SHARE = "share of attention"
 """The unit of scores from 0 to 1; their colours span all of it, so that a low score looks low."""
 
-FILE, PRUNING = "heads/inspection.json", "heads/pruning.json"
+FILE, PAGE = "heads/inspection.json", "heads/index.html"
+PRUNING = "heads/pruning.json"
 
 
 class Score(Strict):

@@ -45,7 +45,7 @@ class Source:
 
     @property
     def study(self) -> Study:
-        return Study(self.folder.parents[1])
+        return Study(self.folder.resolve().parents[1])
 
     def model(self) -> Transformer:
         """The run's model in eval mode, computed by sdpa whatever it was trained with: the weights

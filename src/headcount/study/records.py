@@ -52,6 +52,11 @@ class Layout(Strict):
     matched: Matched | None = None
     """Of a run: what its control came to; None where that solves for nothing, and in a cost record."""
 
+    @property
+    def mean_heads(self) -> float:
+        """Query heads of a layer, on average."""
+        return sum(map(len, self.heads)) / len(self.heads) if self.heads else float(self.n_heads)
+
 
 class Slice(Strict):
     """Loss on a named part of the test tokens."""
