@@ -47,6 +47,10 @@ class Ablator:
         """Every head by itself, [layer][head]."""
         found: dict[Ablation, list[list[Change]]] = {kind: [] for kind in ABLATIONS}
         for layer, n_heads in enumerate(heads_by_layer(self.model)):
+            if not n_heads:
+                for kind in ABLATIONS:
+                    found[kind].append([])
+                continue
             stage = self._stage(layer)
             for kind in ABLATIONS:
                 found[kind].append([stage.change([h], kind) for h in range(n_heads)])
@@ -57,6 +61,8 @@ class Ablator:
         more than the sum of the two."""
         found: dict[Ablation, list[Pair]] = {kind: [] for kind in ABLATIONS}
         for layer, n_heads in enumerate(heads_by_layer(self.model)):
+            if n_heads < 2:
+                continue
             stage = self._stage(layer)
             for kind in ABLATIONS:
                 for a, b in combinations(range(n_heads), 2):
