@@ -276,6 +276,90 @@ def replay(run: RunName, results: Results = Path("results")) -> None:
     sys.exit(replay_run(find_run(run, results)))
 
 
+@app.command()
+def inspect(
+    run: RunName,
+    results: Results = Path("results"),
+    sequences: Annotated[
+        int, typer.Option(help="Sequences of the validation split to look at.")
+    ] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Look inside a run's heads: maps, scores, ablation of each head and pair, importance; one page.
+
+    Examples:
+
+        headcount inspect results/head_count/runs/0a1b2c3d4e5f
+
+        headcount inspect results/head_count/runs/0a1b2c3d4e5f --sequences 16 --json
+    """
+    from headcount.heads.commands import inspect_run
+    from headcount.study.replay import find_run
+
+    seen, page = inspect_run(find_run(run, results), sequences)
+    if as_json:
+        print(seen.model_dump_json(by_alias=True, indent=1))
+        return
+    from headcount.heads.words import sentences
+
+    for sentence in sentences(seen):
+        print(sentence)
+    print(f"page: {page}")
+
+
+@app.command()
+def prune(
+    run: RunName,
+    request: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="heads=…|keep=…|by=…", help="Which heads go; alpha=0.05 trains on."),
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Cut heads out of a run's model: a smaller run in the same study, its quality and cost measured.
+
+    `heads=0.1,1.3` names them (layer.head). `keep=4` keeps the four most important, `by=greedy` those
+    that a greedy search keeps. `by=importance` alone keeps as few as lose less than 0.01 of loss.
+    `alpha=0.05` trains the rest on for a twentieth of the run's steps.
+
+    Examples:
+
+        headcount prune results/head_count/runs/0a1b2c3d4e5f heads=0.1,1.3
+
+        headcount prune results/head_count/runs/0a1b2c3d4e5f keep=4 by=greedy alpha=0.05
+    """
+    from headcount.heads.commands import prune_run
+    from headcount.study.replay import find_run
+
+    sys.exit(prune_run(find_run(run, results), request or []))
+
+
+@app.command()
+def uptrain(
+    run: RunName,
+    request: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="model.n_kv_heads=N", help="And how=mean|first|random, alpha=0.05."),
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Give a trained model fewer KV heads (MHA to GQA or MQA) and train it on for a share of its steps.
+
+    `how=` says what becomes of the KV heads of a group: their mean, the first, or a new random one.
+    `alpha=0` only converts.
+
+    Examples:
+
+        headcount uptrain results/head_count/runs/0a1b2c3d4e5f model.n_kv_heads=2
+
+        headcount uptrain results/head_count/runs/0a1b2c3d4e5f model.n_kv_heads=1 how=first alpha=0
+    """
+    from headcount.heads.commands import uptrain_run
+    from headcount.study.replay import find_run
+
+    sys.exit(uptrain_run(find_run(run, results), request or []))
+
+
 def main() -> None:
     """Run the command line; wrong requests end with status 2, an interrupt with 130."""
     from click.exceptions import Abort, ClickException

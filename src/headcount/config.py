@@ -48,6 +48,15 @@ class Model(Section):
     max_len: PositiveInt | None = None
     """Positions of a learned table; `None` is the task's seq_len."""
     backend: Literal["sdpa", "eager", "flex", "torch_mha"]
+    heads: list[list[int]] | None = None
+    """Where pruning has left layers different: for each layer and query head the KV head that it
+    reads. `None`: every layer as the numbers above say."""
+
+    @property
+    def layers(self) -> tuple[HeadLayout, ...]:
+        """Each layer's layout where they differ; empty where all are `layout`."""
+        d_head = self.layout.d_head
+        return tuple(HeadLayout.reading(self.d_model, d_head, r) for r in self.heads or ())
 
     @property
     def layout(self) -> HeadLayout:
@@ -59,6 +68,22 @@ class Model(Section):
             self.d_latent or 0,
             self.d_rope or 0,
         )
+
+
+class Origin(Section):
+    """The run that a model was made from, which it goes on from instead of random weights. Written by
+    `headcount prune` and `headcount uptrain`."""
+
+    run: Name
+    steps: PositiveInt
+    """Steps that the run had been trained for, the run that it was made from included."""
+    tokens: PositiveInt
+    """Tokens likewise."""
+    how: Literal["pruned", "mean", "first", "random"]
+    """Heads cut out; or each group's KV heads made one: their mean, the first, or a new random one
+    (Ainslie et al. 2023, section 2.1)."""
+    kept: list[list[int]] | None = None
+    """Pruned: the query heads of each layer that were kept, as the run numbers them."""
 
 
 class Reference(Section):
@@ -245,6 +270,18 @@ class Config(Section):
     paths: Paths
     hardware: str | None = None
     """A named accelerator for which `account` predicts latencies."""
+    origin: Origin | None = None
+    """Where the run goes on from another's weights; `trainer.max_steps` then counts that one's too."""
+
+    @property
+    def first_step(self) -> int:
+        """Steps that were done before this run: its first batch is the one that comes next."""
+        return self.origin.steps if self.origin else 0
+
+    @property
+    def own_steps(self) -> int:
+        """Steps that this run does itself."""
+        return self.trainer.max_steps - self.first_step
 
     @property
     def layout(self) -> HeadLayout:
@@ -270,6 +307,7 @@ class Config(Section):
             causal=task.causal,
             bias=model.bias,
             qk_norm=model.qk_norm,
+            layers=model.layers,
         )
 
     @property
@@ -323,6 +361,16 @@ def _cross_check(config: Config) -> None:
     lacks = torch_mha_lacks(shape) if model.backend == "torch_mha" else None
     if lacks:
         raise LayoutError(lacks)
+    if model.heads is not None and config.matching is not None:
+        raise CombinationError(
+            f"model.heads={model.heads} with control={config.control.name}, which solves for layers "
+            "that are all alike; valid: control=fixed_d_model"
+        )
+    if config.own_steps < 0:
+        raise RequestError(
+            f"trainer.max_steps={trainer.max_steps} with origin.steps={config.first_step}, which it "
+            "counts; valid: at least as many"
+        )
     if model.attention_dropout and model.backend == "flex":
         raise CombinationError(
             f"model.attention_dropout={model.attention_dropout} with model.backend=flex, which has "

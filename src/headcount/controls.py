@@ -8,7 +8,7 @@ every quantity is linear in its dial, so the solution is the nearest value the d
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from headcount.errors import LayoutError
 from headcount.layout import HeadLayout, divisors
@@ -141,7 +141,8 @@ def turned(shape: ModelShape, by: Dial, value: int) -> ModelShape:
     if by == "heads":
         n_kv_heads = value if layout.d_latent else layout.n_kv_heads
         return replace(shape, layout=replace(layout, n_heads=value, n_kv_heads=n_kv_heads))
-    return replace(shape, layout=replace(layout, **{KEY[by]: value}))
+    turned: dict[str, Any] = {KEY[by]: value}
+    return replace(shape, layout=replace(layout, **turned))
 
 
 def matched_d_ff(

@@ -13,6 +13,7 @@ MLA caches one latent a token, from which every head's key and value are expande
 the key, `d_rope` wide, is shared by all heads (DeepSeek-V2, section 2.1).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,7 +29,8 @@ class HeadLayout:
     d_model: width of the residual stream. n_heads: query heads. n_kv_heads: key/value heads, each
     shared by `group_size` query heads. d_head: width of one head; `n_heads * d_head` need not equal
     `d_model`. d_latent: width of MLA's cached latent, 0 for every other kind. d_rope: width that MLA
-    adds to queries and keys for their positions, 0 without RoPE.
+    adds to queries and keys for their positions, 0 without RoPE. reads: where pruning has left groups
+    of different sizes, the KV head that each query head reads; such a layer may have no head at all.
     Raises LayoutError, in one line that names the keys and the nearest valid values.
     """
 
@@ -38,8 +40,12 @@ class HeadLayout:
     d_head: int
     d_latent: int = 0
     d_rope: int = 0
+    reads: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.reads is not None:
+            self._check_reads(self.reads)
+            return
         for key in ("d_model", "n_heads", "n_kv_heads", "d_head"):
             value = getattr(self, key)
             if value < 1:
@@ -63,6 +69,24 @@ class HeadLayout:
                 f"model.n_kv_heads={self.n_kv_heads} does not divide model.n_heads={self.n_heads}; "
                 f"nearest valid: {_nearest(self.n_kv_heads, divisors(self.n_heads))}"
             )
+
+    def _check_reads(self, reads: tuple[int, ...]) -> None:
+        """Every KV head has a reader, and query heads stand in the order of what they read."""
+        if list(reads) != sorted(reads) or set(reads) != set(range(len(set(reads)))):
+            raise LayoutError(
+                f"model.heads: a layer whose heads read KV heads {list(reads)}; valid: from 0 on, in "
+                "order, without gaps"
+            )
+        if self.d_latent or (len(reads), len(set(reads))) != (self.n_heads, self.n_kv_heads):
+            raise LayoutError(
+                f"model.heads: {list(reads)} with n_heads={self.n_heads}, "
+                f"n_kv_heads={self.n_kv_heads}, d_latent={self.d_latent}"
+            )
+
+    @classmethod
+    def reading(cls, d_model: int, d_head: int, reads: Sequence[int]) -> "HeadLayout":
+        """A layer whose query heads read these KV heads."""
+        return cls(d_model, len(reads), len(set(reads)), d_head, reads=tuple(reads))
 
     @classmethod
     def of(
@@ -103,8 +127,22 @@ class HeadLayout:
 
     @property
     def group_size(self) -> int:
-        """Query heads that share one KV head."""
-        return self.n_heads // self.n_kv_heads
+        """Query heads that share one KV head; the most that do, where groups differ."""
+        if self.reads is None:
+            return self.n_heads // self.n_kv_heads
+        return max((self.reads.count(head) for head in self.reads), default=1)
+
+    @property
+    def kv_of(self) -> tuple[int, ...]:
+        """The KV head that each query head reads."""
+        if self.reads is not None:
+            return self.reads
+        return tuple(head // self.group_size for head in range(self.n_heads))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether every KV head has as many query heads."""
+        return self.n_heads == self.n_kv_heads * self.group_size
 
     @property
     def q_width(self) -> int:

@@ -126,12 +126,21 @@ class Arm:
         return self.cost.compute.n_params if self.cost else None
 
 
+DERIVED = 10**10
+"""The sort keys of what was not trained from scratch begin here, behind all others."""
+
+ORIGINS = ("pruned", "converted", "uptrained")
+
+
 def grouping(layout: Layout) -> tuple[int, str]:
     """How query heads share KV heads, as a sort key and a name; each is one line of a figure.
 
     One head is MHA's first point. GQA goes by query heads per KV head, which is the knob that
-    `attention=gqa` has.
+    `attention=gqa` has. Models that were not trained from scratch are lines of their own.
     """
+    if layout.origin is not None:
+        made = layout.origin.split()[0]
+        return DERIVED + ORIGINS.index(made), made.capitalize()
     if layout.kind in ("single", "mha"):
         return 0, "MHA"
     if layout.kind == "gqa":
@@ -158,6 +167,14 @@ def spread_of(arms: list[Arm]) -> Spread:
 
 
 def shape_key(layout: Layout) -> tuple[int | str, ...]:
-    """What makes two layouts the same."""
+    """What makes two layouts the same, for their costs."""
     sizes = (layout.n_heads, layout.n_kv_heads, layout.d_head, layout.d_latent, layout.d_rope)
-    return layout.d_model, *sizes, layout.kind
+    return layout.d_model, *sizes, layout.kind, str(layout.heads)
+
+
+def arm_key(layout: Layout) -> tuple[int | str, ...]:
+    """What makes the runs of one arm: the layout and where its weights come from. Pruned models go by
+    how many heads are left, as each seed has its own to spare; their label says it."""
+    if layout.heads is not None:
+        return layout.d_model, layout.d_head, layout.label
+    return *shape_key(layout), layout.origin or ""

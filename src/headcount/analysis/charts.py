@@ -12,7 +12,9 @@ from headcount.analysis.evidence import Evidence
 from headcount.analysis.pareto import front
 from headcount.analysis.style import Look, binary_ticks, looks, round_ticks, shade
 from headcount.analysis.verdicts import Judgement
-from headcount.analysis.words import bytes_text, millis, short_count, tokens_text
+from headcount.analysis.words import bytes_text, count, millis, short_count, tokens_text
+from headcount.heads import record as inspection
+from headcount.heads.record import Inspection
 from headcount.study.records import Point
 
 MOST_LINES = 14
@@ -79,6 +81,7 @@ def charts(evidence: Evidence, judgement: Judgement) -> list[Chart]:
         _learning(shown, evidence, judgement, trained),
         _rates(evidence.arms_of(judgement.condition), judgement, trained),
         _slices(shown, judgement, trained),
+        _effective(arms, evidence),
     ]
     return [
         Chart(**(vars(chart) | {"definition": chart.definition + which}))
@@ -381,6 +384,58 @@ def _slices(arms: list[Arm], judgement: Judgement, trained: str) -> Chart | None
         x_names=tuple(map(_slice_name, names)),
         zero=True,
     )
+
+
+def _effective(arms: list[Arm], evidence: Evidence) -> Chart | None:
+    """Effective against nominal heads, of the runs that `headcount inspect` has looked into."""
+    seen = {a.label: _inspected(a, evidence) for a in arms}
+    arms = sorted((a for a in arms if seen[a.label]), key=lambda a: a.layout.mean_heads)
+    if not arms:
+        return None
+    series = []
+    for place, (name, look) in enumerate(looks(arms).items()):
+        line = [a for a in arms if grouping(a.layout)[1] == name]
+        values = [[found.effective_heads for found in seen[a.label]] for a in line]
+        series.append(
+            Series(
+                name,
+                look,
+                look.colour,
+                place,
+                [a.layout.mean_heads for a in line],
+                [float(np.mean(v)) for v in values],
+                [
+                    f"<b>{a.label}</b><br>{np.mean(v):.2f} effective of {a.layout.mean_heads:g} heads "
+                    f"a layer ({count(len(v), 'run')})"
+                    for a, v in zip(line, values, strict=True)
+                ],
+                [min(v) for v in values],
+                [max(v) for v in values],
+            )
+        )
+    first = seen[arms[0].label][0]
+    ticks = tuple(sorted({a.layout.mean_heads for a in arms}))
+    return Chart(
+        stem="effective_heads",
+        title="Effective against nominal heads",
+        definition=(
+            "Heads of a layer that differ in what they read: the Vendi score of the linear CKA "
+            "between the outputs of its heads, mean over layers; as many as there are heads where "
+            "none resembles another, 1 where all are alike. Mean over the runs inspected; bar: the "
+            "least and the greatest."
+        ),
+        x_title="Query heads per layer",
+        y_title="Effective heads per layer",
+        series=series,
+        note=f"{first.n_sequences} sequences of the {first.split} split a run",
+        x_log=True,
+        x_ticks=ticks,
+    )
+
+
+def _inspected(arm: Arm, evidence: Evidence) -> list[Inspection]:
+    found = (inspection.read(evidence.study.run_folder(run_id)) for run_id in arm.run_ids)
+    return [f for f in found if f is not None]
 
 
 def training_note(evidence: Evidence, judgement: Judgement) -> str:

@@ -20,7 +20,9 @@ _LAYOUT = re.compile(
 
 
 def train(evidence: Evidence, arms: list[Arm], more: int) -> list[str]:
-    """Train `more` new seeds of some layouts, in as few commands as can say it."""
+    """Train `more` new seeds of some layouts, in as few commands as can say it; none of what is made
+    from another run, which has seeds only where that one has."""
+    arms = [a for a in arms if a.layout.origin is None]
     first = max(map(seed_of, evidence.records)) + 1
     new = range(first, first + min(more, MOST_NEW_SEEDS))
     return _commands("train", evidence, arms, [f"seed={','.join(map(str, new))}"])
@@ -33,7 +35,9 @@ def measure(
     batch_size: int | None,
     repeats: int | None,
 ) -> list[str]:
-    """Measure some layouts' cost; None leaves the protocol as it is configured."""
+    """Measure some layouts' cost; None leaves the protocol as it is configured. Pruned layers that
+    differ are no layout that a command names."""
+    arms = [a for a in arms if a.layout.heads is None]
     extra = []
     if context is not None:
         extra.append(f"measure.contexts=[{context}]")

@@ -6,7 +6,7 @@ Arms are compared within one condition only.
 from collections.abc import Iterable
 from typing import Any
 
-from headcount.analysis.arms import shape_key
+from headcount.analysis.arms import arm_key
 from headcount.study.records import Record
 
 # The sections of a configuration that decide a result, less what only says how it is computed.
@@ -26,6 +26,7 @@ OF_LAYOUT = {
     "model.n_kv_heads",
     "model.kv_group_size",
     "model.d_head",
+    "model.heads",
     "model.d_latent",
     "model.d_rope",
 }
@@ -72,7 +73,7 @@ def _condition_keys(
     A key that is the same in all runs of each layout cannot be told from the layout's effect: it is
     no condition but part of the layout (a d_ff widened to match parameters), or a confound.
     """
-    layouts = [shape_key(r.layout) for r in records]
+    layouts = [arm_key(r.layout) for r in records]
     columns = {
         key: [flat[r.run_id].get(key) for r in records]
         for key in sorted({key for values in flat.values() for key in values})

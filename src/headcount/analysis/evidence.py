@@ -14,9 +14,9 @@ from headcount.analysis.arms import (
     Arm,
     Metric,
     accuracy_metric,
+    arm_key,
     grouping,
     loss_metric,
-    shape_key,
 )
 from headcount.analysis.cautions import warnings_of
 from headcount.analysis.conditions import conditions, scientific
@@ -165,7 +165,7 @@ def _arms(
 ) -> list[Arm]:
     groups: dict[tuple[str, Any], list[Record]] = defaultdict(list)
     for record in records:
-        groups[condition[record.run_id], shape_key(record.layout)].append(record)
+        groups[condition[record.run_id], arm_key(record.layout)].append(record)
     by_id = {r.run_id: r for r in records}
     arms = []
     for (where, _), members in groups.items():

@@ -230,13 +230,13 @@ def possible_fronts(
 
 
 def _quality_vs_heads(axes: "Axes", arms: list[Arm], judgement: Judgement) -> Labels:
-    heads = sorted({a.layout.n_heads for a in arms})
+    heads = sorted({a.layout.mean_heads for a in arms})
     styles = looks(arms)
     for place, (name, look) in enumerate(styles.items()):
         line = [a for a in arms if grouping(a.layout)[1] == name]
         # Lines stand side by side at the same number of heads, so that bars do not hide each other.
         shift = 2 ** (0.09 * (place - (len(styles) - 1) / 2))
-        x = [a.layout.n_heads * shift for a in line]
+        x = [a.layout.mean_heads * shift for a in line]
         axes.errorbar(
             x,
             [a.mean for a in line],
@@ -260,7 +260,7 @@ def _quality_vs_heads(axes: "Axes", arms: list[Arm], judgement: Judgement) -> La
                 zorder=2,
             )
     axes.set_xscale("log", base=2)
-    axes.set_xticks(heads, [str(h) for h in heads])
+    axes.set_xticks(heads, [f"{h:g}" for h in heads])
     axes.minorticks_off()
     axes.set_xlim(heads[0] / 1.25, heads[-1] * 1.25)
     axes.set_xlabel("Query heads per layer")

@@ -86,7 +86,7 @@ def _bars(arms: list[Arm], judgement: Judgement) -> Spec:
 
 
 def _quality_vs_heads(arms: list[Arm], judgement: Judgement) -> Spec:
-    heads = sorted({a.layout.n_heads for a in arms})
+    heads = sorted({a.layout.mean_heads for a in arms})
     styles = looks(arms)
     traces: list[Spec] = []
     for place, (name, look) in enumerate(styles.items()):
@@ -98,7 +98,7 @@ def _quality_vs_heads(arms: list[Arm], judgement: Judgement) -> Spec:
                 "mode": "lines+markers",
                 "name": name,
                 "legendgroup": name,
-                "x": [a.layout.n_heads * shift for a in line],
+                "x": [a.layout.mean_heads * shift for a in line],
                 "y": [a.mean for a in line],
                 "error_y": _bars(line, judgement),
                 "marker": {"symbol": look.symbol, "size": 8, "color": look.colour},
@@ -115,7 +115,7 @@ def _quality_vs_heads(arms: list[Arm], judgement: Judgement) -> Spec:
                 "name": f"{name}, single seeds",
                 "legendgroup": name,
                 "showlegend": False,
-                "x": [a.layout.n_heads * shift * 1.05 for a, _, _ in seeds],
+                "x": [a.layout.mean_heads * shift * 1.05 for a, _, _ in seeds],
                 "y": [v for _, _, v in seeds],
                 "marker": {"size": 4, "color": look.colour, "opacity": 0.5},
                 "text": [f"{a.label}, seed {s}: {v:.4f}" for a, s, v in seeds],
@@ -127,7 +127,7 @@ def _quality_vs_heads(arms: list[Arm], judgement: Judgement) -> Spec:
             "type": "log",
             "title": {"text": "Query heads per layer"},
             "tickvals": heads,
-            "ticktext": [str(h) for h in heads],
+            "ticktext": [f"{h:g}" for h in heads],
         },
         "yaxis": {"title": {"text": judgement.metric.axis}},
     }

@@ -25,6 +25,7 @@ from headcount.analysis.chapters import Chapter, chapters_of
 from headcount.analysis.conditions import OF_LAYOUT, SCIENTIFIC, flatten
 from headcount.analysis.evidence import Evidence
 from headcount.analysis.winners import WinnerMap, winner_map
+from headcount.heads.record import PAGE as HEADS_PAGE
 from headcount.study.records import Record
 from headcount.study.store import Study, write_atomically
 
@@ -127,6 +128,7 @@ def _page(
         warnings=sum(len(e.warnings) for e in found),
         unfinished=[(e, r) for e in found for r in e.records if r.status != "completed"],
         run_href=lambda e, run_id: f"{os.path.relpath(e.study.runs, folder)}/{run_id}/",
+        heads_href=lambda e, run_id: _heads_page(e, run_id, folder),
         columns=_columns(found),
         shown=_shown,
         specs=_json({f"c{i}-{k}": v for i, c in enumerate(chapters) for k, v in c.specs.items()}),
@@ -134,6 +136,12 @@ def _page(
         script=(files / "page.js").read_text(encoding="utf-8"),
         plotly=get_plotlyjs() if any(c.specs for c in chapters) else "",
     )
+
+
+def _heads_page(evidence: Evidence, run_id: str, folder: Path) -> str:
+    """The page of a run's heads, seen from the report; empty where it was not inspected."""
+    page = evidence.study.run_folder(run_id) / HEADS_PAGE
+    return os.path.relpath(page, folder) if page.is_file() else ""
 
 
 def _json(value: Any) -> str:

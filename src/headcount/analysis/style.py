@@ -7,7 +7,7 @@ distinction without colour.
 from dataclasses import dataclass
 from math import ceil, floor, log2, log10
 
-from headcount.analysis.arms import Arm, grouping
+from headcount.analysis.arms import DERIVED, Arm, grouping
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,11 @@ class Look:
 _MHA = ("#0072B2", "o", "circle")
 _MQA = ("#D55E00", "^", "triangle-up")
 _MLA = ("#56B4E9", "P", "cross")
+_DERIVED = (
+    ("#332288", "*", "star"),
+    ("#AA4499", "p", "pentagon"),
+    ("#882255", "h", "hexagon"),
+)
 _GQA = (
     ("#009E73", "s", "square"),
     ("#CC79A7", "D", "diamond"),
@@ -43,6 +48,8 @@ def looks(arms: list[Arm]) -> dict[str, Look]:
             colour = _MHA
         elif order == 10**9:
             colour = _MQA
+        elif order >= DERIVED:
+            colour = _DERIVED[order - DERIVED]
         elif order > 10**9:
             colour = _MLA
         else:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from headcount.config import Config
+from headcount.config import Config, Origin
 from headcount.measure import protocol
 from headcount.measure.compare import BUSY_CORES
 from headcount.shape import ModelShape
@@ -60,22 +60,29 @@ def cost_record(
 
 
 def layout_record(config: Config) -> records.Layout:
-    layout = config.layout
+    layout, layers = config.layout, config.model.layers
+    widest = layers or (layout,)
+    kept = sum(layer.n_heads for layer in layers)
+    of = f" {kept} of {layout.n_heads * len(layers)} heads" if layers else ""
     return records.Layout(
         kind=layout.kind,
         d_model=layout.d_model,
-        n_heads=layout.n_heads,
-        n_kv_heads=layout.n_kv_heads,
+        n_heads=max(layer.n_heads for layer in widest),
+        n_kv_heads=max(layer.n_kv_heads for layer in widest),
+        heads=config.model.heads,
         d_head=layout.d_head,
         d_latent=layout.d_latent,
         d_rope=layout.d_rope,
-        label=layout.label,
+        label=layout.label + of,
     )
 
 
 def run_layout_record(config: Config) -> records.Layout:
-    """The layout of a run, with what its control came to."""
+    """The layout of a run, with where it comes from and what its control came to."""
     layout, found = layout_record(config), config.matched
+    if config.origin is not None:
+        layout.origin = origin_words(config.origin, config.own_steps)
+        layout.label += f", {layout.origin}"
     if found is None:
         return layout
     layout.matched = records.Matched(
@@ -87,6 +94,17 @@ def run_layout_record(config: Config) -> records.Layout:
         residual=found.residual,
     )
     return layout
+
+
+def origin_words(origin: Origin, own_steps: int) -> str:
+    """How a model came about that was not trained from scratch: `pruned`, `pruned + 5%`, `converted`,
+    `uptrained 5%`; another way than the mean of KV heads is named. The share is that of the steps it
+    was trained for since, in those before."""
+    share = f"{100 * own_steps / origin.steps:.2g}%"
+    if origin.how == "pruned":
+        return f"pruned + {share}" if own_steps else "pruned"
+    way = "" if origin.how == "mean" else f" ({origin.how})"
+    return (f"uptrained {share}" if own_steps else "converted") + way
 
 
 def _protocol(config: Config, interleaved: int) -> dict[str, Any]:

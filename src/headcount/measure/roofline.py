@@ -9,7 +9,6 @@ under a causal mask halved, logits of the last position alone. One multiply-accu
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from headcount.layout import HeadLayout
 from headcount.shape import ITEMSIZE, ModelShape
 
 Limit = Literal["compute", "memory"]
@@ -84,4 +83,4 @@ def _weights(shape: ModelShape, dtype: str) -> int:
 
 def shape_from(record: dict[str, Any]) -> ModelShape:
     """The model's shape as a cost record keeps it."""
-    return ModelShape(**record | {"layout": HeadLayout(**record["layout"])})
+    return ModelShape.from_dict(record)

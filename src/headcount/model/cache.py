@@ -11,7 +11,7 @@ class KVCache:
 
     Each tensor that the layout caches (keys and values of n_kv_heads, or MLA's latent) lies as
     (n_layers, batch, heads, max_len, width): one head's tokens are neighbours, which is the order a
-    decode step reads them in. Rows may hold different numbers of tokens (prompts of ragged length).
+    decode step reads them in. Where layers differ in heads, each has tensors of its own. Rows may hold different numbers of tokens (prompts of ragged length).
     """
 
     def __init__(
@@ -22,13 +22,21 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.tensors = tuple(
-            torch.zeros(
-                (shape.n_layers, batch_size, heads, max_len, width), dtype=dtype, device=device
+        def room(*size: int) -> Tensor:
+            return torch.zeros(size, dtype=dtype, device=device)
+
+        if shape.layers:
+            self._layers = [
+                tuple(room(batch_size, heads, max_len, width) for heads, width in layer.cached)
+                for layer in shape.layers
+            ]
+            self.tensors = tuple(t for layer in self._layers for t in layer)
+        else:
+            self.tensors = tuple(
+                room(shape.n_layers, batch_size, heads, max_len, width)
+                for heads, width in shape.layout.cached
             )
-            for heads, width in shape.layout.cached
-        )
-        self._layers = [tuple(t[layer] for t in self.tensors) for layer in range(shape.n_layers)]
+            self._layers = [tuple(t[i] for t in self.tensors) for i in range(shape.n_layers)]
         self.batch_size = batch_size
         self.max_len = max_len
         self.length = 0

@@ -48,17 +48,7 @@ class LatentAttention(nn.Module):
         maps: Maps | None = None,
     ) -> Tensor:
         """x: (B, T, d_model) → (B, T, d_model)."""
-        a = self.layout
-        q, latent, k_rope = self.qkv(x).split(a.input_widths, dim=-1)
-        q = q.unflatten(-1, (a.n_heads, a.d_head + a.d_rope)).transpose(1, 2)
-        # q: (B, n_heads, T, d_head + d_rope)
-        latent = self.latent_norm(latent).unsqueeze(1)  # (B, 1, T, d_latent)
-        k_rope = k_rope.unsqueeze(1)  # (B, 1, T, d_rope)
-        if rotation is not None:
-            q_plain, q_rope = q.split([a.d_head, a.d_rope], dim=-1)
-            q = torch.cat((q_plain, rotate(q_rope, *rotation)), dim=-1)
-            k_rope = rotate(k_rope, *rotation)
-        cached = torch.cat((latent, k_rope), dim=-1)  # (B, 1, T, d_latent + d_rope)
+        q, cached = self._compressed(x, rotation)
         has_past = False
         if cache is not None:
             has_past = cache.length > 0
@@ -69,13 +59,37 @@ class LatentAttention(nn.Module):
             if maps is not None:
                 maps.append(attention_weights(q, cached, sight, self.scale))
             y = self.backend.attend(q, cached, cached, sight, self.scale, dropout)
-            y = self._emit(y[..., : a.d_latent])  # (B, n_heads, T, d_head)
+            y = self._emit(y[..., : self.layout.d_latent])  # (B, n_heads, T, d_head)
         else:
             k, v = self._expanded(cached)
             if maps is not None:
-                maps.append(attention_weights(q, k, sight, self.scale))
+                maps.append(self.weights(q, k, sight))
             y = self.backend.attend(q, k, v, sight, self.scale, dropout)
         return self.out(y.transpose(1, 2).flatten(2))
+
+    def project(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys (B, n_heads, T, d_head + d_rope) and values (B, n_heads, T, d_head) of x
+        (B, T, d_model), in their positions."""
+        q, cached = self._compressed(x, rotation)
+        return q, *self._expanded(cached)
+
+    def weights(self, q: Tensor, k: Tensor, sight: Sight) -> Tensor:
+        """Attention weights of queries and keys as `project` gives them, (B, n_heads, T, S)."""
+        return attention_weights(q, k, sight, self.scale)
+
+    def _compressed(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor]:
+        """Queries (B, n_heads, T, d_head + d_rope), and what is cached (B, 1, T, d_latent + d_rope)."""
+        a = self.layout
+        q, latent, k_rope = self.qkv(x).split(a.input_widths, dim=-1)
+        q = q.unflatten(-1, (a.n_heads, a.d_head + a.d_rope)).transpose(1, 2)
+        # q: (B, n_heads, T, d_head + d_rope)
+        latent = self.latent_norm(latent).unsqueeze(1)  # (B, 1, T, d_latent)
+        k_rope = k_rope.unsqueeze(1)  # (B, 1, T, d_rope)
+        if rotation is not None:
+            q_plain, q_rope = q.split([a.d_head, a.d_rope], dim=-1)
+            q = torch.cat((q_plain, rotate(q_rope, *rotation)), dim=-1)
+            k_rope = rotate(k_rope, *rotation)
+        return q, torch.cat((latent, k_rope), dim=-1)
 
     def _expanded(self, cached: Tensor) -> tuple[Tensor, Tensor]:
         """Every head's key (B, n_heads, T, d_head + d_rope) and value (B, n_heads, T, d_head)."""

@@ -68,6 +68,15 @@ class Sight:
             self._grouped[group] = self._mask().repeat(1, 1, group, 1)
         return self._grouped[group]
 
+    def rows(self, start: int, end: int) -> "Sight":
+        """What the queries from `start` to `end` see: the same keys, fewer rows."""
+        starts = self.first_places + start
+        part = Sight(
+            self.causal, end - start, self.s, self.device, starts, self.lengths, self.documents
+        )
+        part._grouped[1] = self.allowed[:, :, start:end]
+        return part
+
     def _mask(self) -> Tensor:
         key = torch.arange(self.s, device=self.device)
         allowed = key.new_ones(1, 1, self.t, self.s, dtype=torch.bool)

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headcount.model.attention import Attention, Maps, Rotation, rotation_table
+from headcount.layout import HeadLayout
+from headcount.model.attention import Attention, Maps, NoHeads, Rotation, rotation_table
 from headcount.model.cache import KVCache
 from headcount.model.latent import LatentAttention
 from headcount.model.sight import Sight
@@ -42,11 +43,16 @@ class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)) where there is an MLP."""
 
     def __init__(
-        self, shape: ModelShape, dropout: float, attention_dropout: float, backend: str
+        self,
+        shape: ModelShape,
+        layout: HeadLayout,
+        dropout: float,
+        attention_dropout: float,
+        backend: str,
     ) -> None:
         super().__init__()
-        self.attention_norm = norm(shape)
-        self.attention = attention_block(shape, attention_dropout, backend)
+        self.attention_norm = norm(shape) if layout.n_heads else None
+        self.attention = attention_block(shape, layout, attention_dropout, backend)
         self.mlp_norm = norm(shape) if shape.mlp != "none" else None
         self.mlp = MLP(shape) if shape.mlp != "none" else None
         self.dropout = nn.Dropout(dropout)
@@ -61,20 +67,24 @@ class Block(nn.Module):
         maps: Maps | None,
     ) -> Tensor:
         """(B, T, d_model) → (B, T, d_model)."""
-        attended = self.attention(self.attention_norm(x), sight, rotation, cache, layer, maps)
-        x = x + self.dropout(attended)
+        given = x if self.attention_norm is None else self.attention_norm(x)
+        x = x + self.dropout(self.attention(given, sight, rotation, cache, layer, maps))
         if self.mlp is not None and self.mlp_norm is not None:
             x = x + self.dropout(self.mlp(self.mlp_norm(x)))
         return x
 
 
-def attention_block(shape: ModelShape, dropout: float, backend: str) -> Attention | LatentAttention:
-    """The attention module of a shape: `model.backend` torch_mha, or a kernel under our own."""
+def attention_block(
+    shape: ModelShape, layout: HeadLayout, dropout: float, backend: str
+) -> Attention | LatentAttention | NoHeads:
+    """The attention module of a layer: `model.backend` torch_mha, or a kernel under our own."""
+    if not layout.n_heads:
+        return NoHeads(shape, layout)
     if backend == "torch_mha":
         return TorchMHA(shape, dropout)
     if shape.layout.d_latent:
         return LatentAttention(shape, dropout, backend)
-    return Attention(shape, dropout, backend)
+    return Attention(shape, dropout, backend, layout)
 
 
 class Transformer(nn.Module):
@@ -108,7 +118,8 @@ class Transformer(nn.Module):
             nn.Embedding(shape.max_len, d_model) if shape.position == "learned" else None
         )
         self.blocks = nn.ModuleList(
-            Block(shape, dropout, attention_dropout, backend) for _ in range(shape.n_layers)
+            Block(shape, layout, dropout, attention_dropout, backend)
+            for layout in shape.layer_layouts
         )
         self.norm = norm(shape)
         self.head = nn.Linear(d_model, shape.n_outputs, bias=False)
@@ -216,7 +227,8 @@ def named_matrices(model: Transformer) -> Iterator[tuple[str, Tensor]]:
         if parameter.dim() < 2:
             continue
         if name.endswith("qkv.weight"):
-            parts = parameter.split(model.shape.layout.input_widths)
+            layout = model.shape.layer_layouts[int(name.split(".")[1])]
+            parts = parameter.split(layout.input_widths)
             yield from ((f"{name}.{key}", part) for key, part in zip("qkv", parts, strict=True))
         else:
             yield name, parameter

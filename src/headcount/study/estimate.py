@@ -57,12 +57,12 @@ def estimate(configs: Sequence[Config], completed: Sequence[Record]) -> Estimate
 
 
 def train_tokens(config: Config) -> int:
-    return config.trainer.max_steps * config.task.batch_size * config.task.seq_len
+    return config.own_steps * config.task.batch_size * config.task.seq_len
 
 
 def train_flops(config: Config) -> int:
     """FLOPs of a run's training: a backward pass takes two forwards."""
-    sequences = config.trainer.max_steps * config.task.batch_size
+    sequences = config.own_steps * config.task.batch_size
     return 3 * sequences * config.shape.forward_flops(config.task.seq_len)
 
 

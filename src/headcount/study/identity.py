@@ -20,6 +20,7 @@ SCIENCE = {
     "optim": None,
     "trainer": {"max_steps", "accumulate_grad_batches", "val_every_steps", "precision"},
     "seed": None,
+    "origin": None,
 }
 """What decides a result. Left out: paths, logger, launcher, devices, threads, the cost protocol."""
 
@@ -37,6 +38,8 @@ def run_id(config: Config) -> str:
     science: dict[str, Any] = {}
     for section, keys in SCIENCE.items():
         value = dumped[section]
+        if value is None:
+            continue
         if isinstance(value, dict):
             value = {
                 k: v

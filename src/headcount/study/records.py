@@ -43,9 +43,19 @@ class Layout(Strict):
     """MLA: width of the cached latent; 0 for every other kind."""
     d_rope: int = 0
     """MLA: width of the shared rotary key."""
+    heads: list[list[int]] | None = None
+    """Pruned, where layers differ: for each layer and query head the KV head that it reads. n_heads
+    and n_kv_heads are then those of the layer that has most."""
+    origin: str | None = None
+    """Of a run that did not start from random weights: `pruned`, `converted`, `uptrained 5%`."""
     label: str
     matched: Matched | None = None
     """Of a run: what its control came to; None where that solves for nothing, and in a cost record."""
+
+    @property
+    def mean_heads(self) -> float:
+        """Query heads of a layer, on average."""
+        return sum(map(len, self.heads)) / len(self.heads) if self.heads else float(self.n_heads)
 
 
 class Slice(Strict):
@@ -86,9 +96,9 @@ class Training(Strict):
     """What the run spent."""
 
     steps: int = 0
-    """Optimiser steps done."""
+    """Optimiser steps done; of a pruned or uptrained run, those of the run it was made from included."""
     tokens: int = 0
-    """Training tokens seen, over all steps."""
+    """Training tokens seen, over all of these steps."""
     seconds: float = 0.0
     """Time inside training steps, summed over resumptions; evaluation and set-up excluded."""
     tokens_per_s: float | None = None

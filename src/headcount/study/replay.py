@@ -39,8 +39,13 @@ def replay(folder: Path) -> int:
     if record.status != "completed":
         raise RequestError(f"run {record.run_id}: {record.status}; valid: a completed run")
     with tempfile.TemporaryDirectory(prefix="headcount-replay-") as results:
-        config = _config(record, results)
+        config = config_of(record, results, logger="none")
         say(f"replaying {folder}: {record.layout.label}, {config.trainer.max_steps:,} steps")
+        if config.origin is not None:  # which goes on from the weights of the run beside it
+            study = Study.of(config)
+            study.runs.mkdir(parents=True)
+            before = (folder.parent / config.origin.run).resolve()
+            study.run_folder(config.origin.run).symlink_to(before)
         again = execute(config)
         assert again is not None  # nobody else knows the folder
         rows = read_rows(Study.of(config).run_folder(again.run_id) / "metrics.jsonl")
@@ -58,12 +63,14 @@ def replay(folder: Path) -> int:
     return EXIT_SAME
 
 
-def _config(record: Record, results: str) -> Config:
-    """The record's configuration, in a results folder of its own and without a logger."""
+def config_of(record: Record, results: str | Path, logger: str | None = None) -> Config:
+    """The record's configuration, in another results folder, and with another logger if one is
+    named. RequestError where this version of the program cannot read it."""
+    changed: dict[str, Any] = {"paths": {"results": str(results)}}
+    if logger is not None:
+        changed["logger"] = {"name": logger}
     try:
-        return Config.model_validate(
-            {**record.config, "paths": {"results": results}, "logger": {"name": "none"}}
-        )
+        return Config.model_validate({**record.config, **changed})
     except ValidationError as error:
         key = ".".join(map(str, error.errors()[0]["loc"]))
         raise RequestError(

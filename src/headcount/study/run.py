@@ -7,13 +7,14 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 
 from headcount.config import Config
 from headcount.measure.protocol import cost_id
@@ -25,11 +26,17 @@ from headcount.study.identity import code_identity, run_id
 from headcount.study.plan import Point
 from headcount.study.records import Failure, Record, Training
 from headcount.study.store import TEMPORARY, Study, write_atomically
-from headcount.tasks import build_task
+from headcount.tasks import Task, build_task
 from headcount.tracking.loggers import close_logger, open_logger
 from headcount.training.evaluation import evaluate
 from headcount.training.fit import fit
-from headcount.training.progress import DivergedError, InterruptedRunError, RunProgress
+from headcount.training.journal import Journal
+from headcount.training.progress import (
+    AtomicCheckpointIO,
+    DivergedError,
+    InterruptedRunError,
+    RunProgress,
+)
 from headcount.training.ranks import other_ranks
 
 log = logging.getLogger(__name__)
@@ -126,9 +133,18 @@ def _train_and_score(
         step = torch.load(progress.last, weights_only=True)["global_step"]
         record.training.resumed_from.append(step)
         log.info("resuming from step %d", step)
+    start = None
+    if config.origin is not None:
+        from headcount.heads.derive import start_weights  # which knows of runs itself
+
+        progress.state["tokens"] = config.origin.tokens
+        start = start_weights(config, study)
     try:
-        with other_ranks(config, folder):
-            fit(config, task, progress, loggers)
+        if start is not None and not config.own_steps:
+            adopt(config, task, progress, start)
+        else:
+            with other_ranks(config, folder):
+                fit(config, task, progress, loggers, start)
     finally:
         note(record, progress)
     scored = evaluate(load_model(config, progress.best), task, "test")
@@ -139,12 +155,30 @@ def _train_and_score(
     record.quality.slices = scored.slices
 
 
+def adopt(config: Config, task: Task, progress: RunProgress, start: Mapping[str, Tensor]) -> None:
+    """A run without steps of its own: the weights it was given are its checkpoint."""
+    model = Transformer(config.shape)
+    model.load_state_dict(start)
+    loss = evaluate(model, task, "val").loss
+    state = progress.state
+    state["val_loss"] = state["val_loss_last"] = loss
+    state["val_best_step"] = 0
+    journal = Journal(progress.folder / "metrics.jsonl", -1)
+    journal.write({"step": 0, "tokens": state["tokens"], "val/loss": loss})
+    journal.flush()
+    weights = {"state_dict": {f"model.{name}": value for name, value in start.items()}}
+    AtomicCheckpointIO().save_checkpoint(weights, progress.best)
+
+
 def note(record: Record, progress: RunProgress) -> None:
-    """Carry the callback's state into the record."""
+    """Carry the callback's state into the record. Steps and tokens are all that went into the
+    weights; seconds and their rate are this run's own."""
     state, training, quality = progress.state, record.training, record.quality
-    training.steps, training.tokens = state["step"], state["tokens"]
+    before = record.config["origin"] or {"steps": 0, "tokens": 0}
+    training.steps, training.tokens = before["steps"] + state["step"], state["tokens"]
     training.seconds = state["seconds"]
-    training.tokens_per_s = state["tokens"] / state["seconds"] if state["seconds"] else None
+    own = state["tokens"] - before["tokens"]
+    training.tokens_per_s = own / state["seconds"] if state["seconds"] else None
     quality.val_loss, quality.val_best_step = state["val_loss"], state["val_best_step"]
     quality.val_loss_last = state["val_loss_last"]
 

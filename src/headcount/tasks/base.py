@@ -98,6 +98,10 @@ class Task(ABC):
         """Bytes of text that the scored positions predict; 0 for what is not text."""
         return 0
 
+    def symbols(self, tokens: Tensor) -> list[str]:
+        """Tokens (n,) as people read them."""
+        return [str(token) for token in tokens.tolist()]
+
 
 class GeneratedTask(Task):
     """A task whose sequences are drawn as they are needed, each batch from a stream of its own."""

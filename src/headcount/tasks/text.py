@@ -69,6 +69,14 @@ class TextTask(Task):
     def n_bytes(self, batch: Batch) -> int:
         return int(self.lengths[batch.targets[batch.scored]].sum())
 
+    def symbols(self, tokens: Tensor) -> list[str]:
+        """Printable bytes as the character they are; everything else by number."""
+        if self.unit != "bytes":
+            return super().symbols(tokens)
+        return [
+            chr(t) if 32 < t < 127 else {32: "␣", 10: "⏎"}.get(t, str(t)) for t in tokens.tolist()
+        ]
+
     def slices(self, batch: Batch) -> dict[str, Tensor]:
         """By place, by how often the target comes in training, and by whether the pair of token and
         target stood in the sequence before, so that it can be copied."""

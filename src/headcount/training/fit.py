@@ -1,10 +1,12 @@
 """Lightning's trainer, set up for one run: everything that it would do by itself, RunProgress does."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.environments import LightningEnvironment
+from torch import Tensor
 
 from headcount.config import Config
 from headcount.tasks import Task
@@ -12,11 +14,18 @@ from headcount.training.module import HeadcountData, HeadcountModule
 from headcount.training.progress import AtomicCheckpointIO, RunProgress
 
 
-def fit(config: Config, task: Task, progress: RunProgress, loggers: list[Any]) -> None:
-    """Train from the run's last checkpoint, or from the beginning, to its last step."""
+def fit(
+    config: Config,
+    task: Task,
+    progress: RunProgress,
+    loggers: list[Any],
+    start: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Train from the run's last checkpoint, or from the beginning, to its last step. start: the
+    weights to begin with, for a run that goes on from another's."""
     torch.set_num_threads(config.trainer.threads)
     trainer = pl.Trainer(
-        max_steps=config.trainer.max_steps,
+        max_steps=config.own_steps,
         max_epochs=-1,
         accumulate_grad_batches=config.trainer.accumulate_grad_batches,
         gradient_clip_val=config.optim.grad_clip or None,
@@ -37,7 +46,7 @@ def fit(config: Config, task: Task, progress: RunProgress, loggers: list[Any]) -
     )
     resume = progress.last if progress.last.exists() else None
     trainer.fit(
-        HeadcountModule(config, task),
+        HeadcountModule(config, task, start),
         HeadcountData(config, task),
         ckpt_path=resume,
         weights_only=True,

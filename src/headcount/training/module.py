@@ -1,7 +1,7 @@
 """The Lightning module and data module: one model on one task, optimised as the config says."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,9 +15,12 @@ from headcount.tasks import Batch, Task
 
 
 class HeadcountModule(pl.LightningModule):
-    """Trains a Transformer with AdamW, warm-up and cosine."""
+    """Trains a Transformer with AdamW, warm-up and cosine. start: the weights it goes on from, by the
+    model's own names; None for those that the seed draws."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(
+        self, config: Config, task: Task, start: Mapping[str, Tensor] | None = None
+    ) -> None:
         super().__init__()
         self.config = config
         self.task = task
@@ -25,6 +28,8 @@ class HeadcountModule(pl.LightningModule):
         self.model = Transformer(
             config.shape, model.dropout, config.seed, model.attention_dropout, model.backend
         )
+        if start is not None:
+            self.model.load_state_dict(start)
         if config.trainer.compile:
             # By block, as all blocks then share one compilation; in place, so that the weights keep
             # their names and load into a model that is not compiled.
@@ -44,10 +49,15 @@ class HeadcountModule(pl.LightningModule):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Give dropout a stream of its own for each part of each step."""
         if self.config.model.dropout or self.config.model.attention_dropout:
-            torch.manual_seed(derive(self.config.seed, "dropout", self.global_step, batch_idx))
+            step = self.config.first_step + self.global_step
+            torch.manual_seed(derive(self.config.seed, "dropout", step, batch_idx))
 
     def configure_optimizers(self) -> Any:
-        optim = self.config.optim
+        optim, max_steps = self.config.optim, self.config.own_steps
+        if self.config.origin is not None:
+            # The schedule again, over what may be a twentieth of the steps that it was meant for.
+            shorter = min(optim.warmup_steps, max_steps // 10)
+            optim = optim.model_copy(update={"warmup_steps": shorter})
         matrices = [p for p in self.parameters() if p.dim() >= 2]
         vectors = [p for p in self.parameters() if p.dim() < 2]
         optimizer = torch.optim.AdamW(
@@ -58,7 +68,6 @@ class HeadcountModule(pl.LightningModule):
             lr=optim.lr,
             betas=(optim.beta1, optim.beta2),
         )
-        max_steps = self.config.trainer.max_steps
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: lr_factor(step, optim, max_steps)
         )
@@ -110,6 +119,5 @@ class HeadcountData(pl.LightningDataModule):
 
     def train_dataloader(self) -> StepBatches:
         assert self.trainer is not None
-        return StepBatches(
-            self.task, self.config, self.trainer.global_step, self.trainer.global_rank
-        )
+        step = self.config.first_step + self.trainer.global_step
+        return StepBatches(self.task, self.config, step, self.trainer.global_rank)

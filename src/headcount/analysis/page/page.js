@@ -49,7 +49,7 @@
       const list = document.createElement("ul");
       for (const trace of specs[details.dataset.plot].data) {
         const texts = trace.hoverinfo === "skip" ? [] : trace.hovertext || trace.text || [];
-        for (const text of texts) {
+        for (const text of texts.flat().filter(Boolean)) {
           const item = document.createElement("li");
           item.textContent = text.replaceAll("<br>", "; ").replace(/<[^>]*>/g, "");
           list.append(item);
