@@ -2,15 +2,19 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
+from headcount.analysis.report import build
 from headcount.errors import RequestError
 from headcount.heads.commands import inspect_run
 from headcount.heads.record import read
+from headcount.study.store import Study, read_record
+from headcount.tracking import content
 from tests.end_to_end.test_command import headcount
 from tests.heads.conftest import train
 
@@ -123,3 +127,29 @@ def test_a_context_of_4096_with_16_heads_stays_under_4_gb():
     peak = int(done.stdout)
     print(f"peak of the process: {peak / 1e9:.2f} GB")
     assert peak < 4e9
+
+
+def test_the_study_shows_effective_against_nominal_heads_and_links_the_page(gqa, tmp_path):
+    shutil.copytree(gqa.parents[1], tmp_path / "s")
+    folder = tmp_path / "s" / "runs" / gqa.name
+    study = Study(tmp_path / "s")
+    assert "effective_heads" not in build(study, pictures=0).read_text()
+    seen, page = inspect_run(folder, 4)
+    report = build(study, pictures=0).read_text()
+    assert f'<a href="../runs/{gqa.name}/heads/index.html">heads</a>' in report
+    assert (study.report / f"../runs/{gqa.name}/heads/index.html").resolve() == page.resolve()
+    specs = json.loads(re.search(r'id="specs">(.*?)</script>', report, re.S)[1])
+    (trace,) = specs["c0-effective_heads"]["data"]
+    assert trace["x"] == [4] and trace["y"] == [pytest.approx(seen.effective_heads)]
+
+
+def test_the_pictures_are_the_runs_media_in_wandb(gqa):
+    inspect_run(gqa, 4)
+    shown = content.media(read_record(gqa / "record.json"), gqa)
+    assert {"heads/scores", "heads/ablation", "heads/maps"} <= set(shown)
+
+
+def test_the_report_imports_no_torch():
+    """Reading inspections must not bring it back."""
+    code = "import sys, headcount.analysis.report; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
