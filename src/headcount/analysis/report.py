@@ -6,24 +6,21 @@ report/index.html             everything, self-contained
        figures/*.png, *.svg   sized for a column of a paper
 """
 
-import datetime
-import json
 import os
 import re
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from headcount import __version__
 from headcount.analysis import evidence as evidence_
 from headcount.analysis import exports, figures, summary
 from headcount.analysis.arms import check_reference
 from headcount.analysis.chapters import Chapter, chapters_of
 from headcount.analysis.conditions import OF_LAYOUT, SCIENTIFIC, flatten
 from headcount.analysis.evidence import Evidence
+from headcount.analysis.pages import render
 from headcount.analysis.winners import WinnerMap, winner_map
 from headcount.heads.record import PAGE as HEADS_PAGE
 from headcount.study.records import Record
@@ -102,23 +99,13 @@ def _draw(folder: Path, chapters: list[Chapter], most: int) -> dict[int, str]:
 def _page(
     found: list[Evidence], chapters: list[Chapter], drawn: dict[int, str], folder: Path
 ) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from plotly.offline import get_plotlyjs
-
-    environment = Environment(
-        loader=PackageLoader("headcount.analysis", "page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    files = resources.files("headcount.analysis") / "page"
     winners: WinnerMap | None = winner_map(chapters)
-    return environment.get_template("page.html").render(
+    return render(
+        "headcount.analysis",
+        "page.html",
+        {f"c{i}-{k}": v for i, c in enumerate(chapters) for k, v in c.specs.items()},
         title=", ".join(e.study.name for e in found),
         n_runs=sum(len(e.records) for e in found),
-        written=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        version=__version__,
         found=found,
         several=len(found) > 1,
         chapters=chapters,
@@ -131,10 +118,6 @@ def _page(
         heads_href=lambda e, run_id: _heads_page(e, run_id, folder),
         columns=_columns(found),
         shown=_shown,
-        specs=_json({f"c{i}-{k}": v for i, c in enumerate(chapters) for k, v in c.specs.items()}),
-        style=(files / "page.css").read_text(encoding="utf-8"),
-        script=(files / "page.js").read_text(encoding="utf-8"),
-        plotly=get_plotlyjs() if any(c.specs for c in chapters) else "",
     )
 
 
@@ -142,11 +125,6 @@ def _heads_page(evidence: Evidence, run_id: str, folder: Path) -> str:
     """The page of a run's heads, seen from the report; empty where it was not inspected."""
     page = evidence.study.run_folder(run_id) / HEADS_PAGE
     return os.path.relpath(page, folder) if page.is_file() else ""
-
-
-def _json(value: Any) -> str:
-    """JSON that may stand inside a script element."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 _SHOWN = (

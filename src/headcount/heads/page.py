@@ -1,11 +1,8 @@
 """The pages of one run's heads: self-contained, in the look of the study's report."""
 
-import datetime
-import json
-from importlib import resources
 from typing import Any
 
-from headcount import __version__
+from headcount.analysis.pages import render
 from headcount.heads.figures import Figure
 from headcount.heads.record import ABLATIONS, Inspection, Pruning
 from headcount.heads.words import change_text, name, pruning_sentences, sentences
@@ -37,30 +34,14 @@ def pruning_page(seen: Pruning, figures: list[Figure], study: str) -> str:
 def _rendered(
     template: str, seen: Inspection | Pruning, figures: list[Figure], study: str, **more: Any
 ) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from plotly.offline import get_plotlyjs
-
-    environment = Environment(
-        loader=PackageLoader("headcount.heads", "page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    # The look and the behaviour are the report's.
-    look = resources.files("headcount.analysis") / "page"
-    specs = json.dumps({f.stem: f.spec for f in figures}, separators=(",", ":"))
-    return environment.get_template(template).render(
+    return render(
+        "headcount.heads",
+        template,
+        {f.stem: f.spec for f in figures},
         seen=seen,
         study=study,
         figures=figures,
         change_text=change_text,
-        written=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        version=__version__,
-        specs=specs.replace("<", "\\u003c"),
-        style=(look / "page.css").read_text(encoding="utf-8"),
-        script=(look / "page.js").read_text(encoding="utf-8"),
-        plotly=get_plotlyjs(),
         **more,
     )
 
