@@ -37,7 +37,9 @@ def timed_fit(samples: list[tuple[float, float]]) -> Iterator[None]:
         wall, processor = time.perf_counter() - wall, processor_seconds() - processor
         samples.append((1e3 * wall / STEPS, 1e3 * processor / STEPS))
 
-    unscored = mock.patch("headcount.study.run.evaluate", return_value=Evaluation(0.0, 0.0, {}))
+    unscored = mock.patch(
+        "headcount.study.run.evaluate", return_value=Evaluation(0.0, None, None, {})
+    )
     with mock.patch.object(pl.Trainer, "fit", fit), unscored:
         yield
 

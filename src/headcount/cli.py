@@ -124,7 +124,10 @@ def report(
         str | None, typer.Option(help="Label of the layout that others are compared with.")
     ] = None,
     margin: Annotated[
-        float | None, typer.Option(help="Differences below it do not matter; default 0.01.")
+        float | None,
+        typer.Option(
+            help="Differences below it do not matter, in each metric's unit; default 0.01."
+        ),
     ] = None,
 ) -> None:
     """Analyse the records of one study or several: the table, the page and the pictures.
@@ -166,6 +169,9 @@ def recommend(
     tolerance: Annotated[
         float | None, typer.Option(help="Loss that may be given up for a lower cost; default 0.01.")
     ] = None,
+    condition: Annotated[
+        str | None, typer.Option(help="Of a study with several, such as 'd_model 64'.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say which layout to use within limits, why, how surely, and what would change it.
@@ -189,7 +195,7 @@ def recommend(
         hardware=hardware,
         tolerance=tolerance,
     )
-    choice = choose(Study.find(study, results), limits)
+    choice = choose(Study.find(study, results), limits, condition=condition)
     print(json.dumps(choice.to_json(), indent=1) if as_json else choice.words)
 
 

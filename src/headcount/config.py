@@ -219,6 +219,25 @@ class Paths(Section):
     results: str
 
 
+class SharedLR(Section):
+    """Every layout trains at the learning rate that is asked for."""
+
+    name: Literal["shared_lr"] = "shared_lr"
+
+
+class Tuned(Section):
+    """A learning rate for each layout, chosen by validation loss on seeds of their own."""
+
+    name: Literal["tuned"]
+    lr_factors: list[Annotated[float, Field(gt=0)]] = Field(min_length=3)
+    """Rates that are tried, as multiples of `optim.lr`; fewer than three have no inner one."""
+    seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(min_length=1)
+    """That choose; none of those that report."""
+
+
+Protocol = Annotated[SharedLR | Tuned, Field(discriminator="name")]
+
+
 class Orders(Section):
     """How a study is carried out. No part of any run: its keys stand at the top of `conf/`, beside
     the run's own."""
@@ -231,6 +250,8 @@ class Orders(Section):
     """How often a failed run is tried again before the command ends."""
     fail_fast: bool
     """Start no further run once one has failed."""
+    protocol: Protocol = SharedLR()
+    """Where each layout's learning rate is from."""
 
 
 class Config(Section):
@@ -325,6 +346,11 @@ def parse_orders(raw: dict[str, Any]) -> Orders:
         part, parts = map(int, orders.shard.split("/"))
         if part > parts:
             raise RequestError(f"shard={orders.shard}: valid: 1/{parts} to {parts}/{parts}")
+    if isinstance(orders.protocol, Tuned):
+        for key in ("lr_factors", "seeds"):
+            values = getattr(orders.protocol, key)
+            if len(set(values)) < len(values):
+                raise RequestError(f"protocol.{key}={values}: one stands twice; valid: each once")
     return orders
 
 
@@ -418,11 +444,13 @@ def unknown_key(key: str, value: object, branch: str | None = None) -> str:
     prefix = f"{section}." if section else ""
     close = difflib.get_close_matches(leaf, known, n=1)
     hint = f"; did you mean {prefix}{close[0]}?" if close else ""
+    if leaf in known:
+        hint = f"; only another choice of {section} has it"
     valid = f"; valid {'under ' + section if section else 'at the top'}: {', '.join(known)}"
     return f"{key}={value}: unknown key{hint}{valid if known else ''}"
 
 
-UNIONS: dict[str, Any] = {"task": Task, "control": Control}
+UNIONS: dict[str, Any] = {"task": Task, "control": Control, "protocol": Protocol}
 """Sections that are one of several, told apart by their name."""
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.config import Config, Orders, parse, parse_orders, unknown_key
@@ -84,7 +84,8 @@ def compose(overrides: Sequence[str]) -> Config:
 
 def orders_of(cfg: DictConfig) -> Orders:
     """How the study is to be carried out, as a composed configuration says it."""
-    return parse_orders({key: cfg.get(key) for key in Orders.model_fields})
+    own = OmegaConf.masked_copy(cfg, [key for key in Orders.model_fields if key in cfg])
+    return parse_orders(OmegaConf.to_container(own, resolve=True))  # type: ignore[arg-type]
 
 
 def tell(error: Exception) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headcount.analysis import charts, curves, evidence, verdicts
+from headcount.analysis import charts, curves, evidence, interactive, uncertainty, verdicts
 from headcount.analysis.charts import Chart
 from headcount.analysis.style import binary_ticks, round_ticks, shade
 from headcount.study.store import Study
@@ -126,3 +126,19 @@ def test_ticks_are_round_and_span_the_axis() -> None:
 def test_shades_start_at_the_colour_itself() -> None:
     assert shade("#0072B2", 0, 3) == "#0072b2"
     assert shade("#000000", 2, 3) == "#808080"
+
+
+def test_labels_of_points_that_lie_together_are_joined(make_study: Make) -> None:
+    records = [
+        make_record(
+            layout_of(h), s, 1.0 if h > 1 else 2.0, cost=make_cost(layout_of(h), decode_ms=1)
+        )
+        for h in (1, 2, 4)
+        for s in range(2)
+    ]
+    found = evidence.load(make_study(records))
+    judgement = verdicts.judge(found)
+    fronts = uncertainty.fronts(found.arms, judgement)
+    spec = interactive.figures(found, judgement, fronts, [])["quality_vs_kv_bytes"]
+    trace = next(t for t in spec["data"] if t["name"] == "MHA")
+    assert trace["text"] == ["h1", "h2, h4", ""]

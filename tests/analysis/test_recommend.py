@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from headcount.analysis import recommend as recommend_
 from headcount.analysis.recommend import Limits, bytes_of, recommend
+from headcount.cli import app
 from headcount.errors import RequestError
 from headcount.study.records import Record
 from headcount.study.store import Study
@@ -266,6 +268,23 @@ def test_condition(make_study: Make) -> None:
     assert recommend(study, condition="d_model 128").choice == "mha h4"
     with pytest.raises(RequestError, match=r"condition=d_model 32: .*valid: d_model"):
         recommend(study, condition="d_model 32")
+
+
+def test_the_command_answers_for_a_condition_in_its_own_unit(make_study: Make) -> None:
+    records = []
+    for task, unit in (("retrieval", "NMSE"), ("moby_dick", "nats")):
+        for h in (1, 2):
+            for s in range(3):
+                record = make_record(layout_of(h), s, h + s / 100, task__name=task)
+                record.quality.loss_unit = unit  # type: ignore[assignment]
+                records.append(record)
+    study = make_study(records)
+    arguments = ["recommend", str(study.folder), "--json", "--condition", "task retrieval"]
+    done = CliRunner().invoke(app, arguments)
+    answer = json.loads(done.output)
+    assert (answer["condition"], answer["metric"]) == ("task retrieval", "quality/test_loss")
+    assert (answer["unit"], answer["tolerance"]) == ("NMSE", 0.01)
+    assert "test loss 1.0100 NMSE" in answer["reason"]
 
 
 def test_wrong_limits() -> None:

@@ -59,5 +59,15 @@ def test_fresh_seeds_take_no_part_in_choosing() -> None:
     assert (runs, lr, choice) == (fresh, 3e-3, "tuned")
 
 
+def test_a_plan_says_which_seeds_choose() -> None:
+    """While a study runs, or after it was tuned anew, the numbers of rates would not tell."""
+    begun = [r for r in tried(3e-3) if r.config["seed"] == 100]
+    begun += [make_record(layout_of(4), 101, 2.0, optim__lr=RATES[0])]
+    old = [make_record(layout_of(4), s, 9.0, optim__lr=1e-3) for s in range(3)]
+    new = [make_record(layout_of(4), s, 9.0, optim__lr=2.9e-3) for s in range(3)]
+    runs, lr, choice = reported_runs(begun + old + new, {100, 101})
+    assert (runs, lr, choice) == (new, 2.9e-3, "tuned")
+
+
 def test_one_rate_has_no_sensitivity() -> None:
     assert sensitivity([make_record(layout_of(4), s, 2.0) for s in range(3)]) is None

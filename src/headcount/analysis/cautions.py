@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from headcount.analysis.arms import Arm, spread_of
+from headcount.analysis.statistics import NOISY
 from headcount.analysis.words import listed
 from headcount.study.records import Record
 
@@ -76,7 +77,8 @@ def _spread_warnings(arms: list[Arm]) -> list[str]:
     for condition in dict.fromkeys(arm.condition for arm in arms):
         group = [a for a in arms if a.condition == condition]
         spread = spread_of(group)
-        for i in np.flatnonzero(spread.apart):
+        # With many seeds a slight excess is told as well; it needs no word.
+        for i in np.flatnonzero(spread.apart & (spread.own > NOISY * spread.pooled)):
             how = "between seeds, the other layouts do not"
             if spread.pooled:
                 ratio = sqrt(spread.own[i] / spread.pooled)

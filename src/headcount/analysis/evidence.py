@@ -84,7 +84,7 @@ def load(study: Study) -> Evidence:
     for record in records:
         by_condition[condition[record.run_id]].append(record)
     metrics = {where: _metric(members) for where, members in by_condition.items()}
-    arms = _arms(records, condition, costs, fitting, metrics)
+    arms = _arms(records, condition, costs, fitting, metrics, study.selection_seeds())
     return Evidence(
         study=study,
         records=records,
@@ -161,6 +161,7 @@ def _arms(
     costs: dict[str, Cost],
     fitting: dict[str, list[Cost]],
     metrics: dict[str, Metric],
+    selecting: set[int],
 ) -> list[Arm]:
     groups: dict[tuple[str, Any], list[Record]] = defaultdict(list)
     for record in records:
@@ -168,7 +169,7 @@ def _arms(
     by_id = {r.run_id: r for r in records}
     arms = []
     for (where, _), members in groups.items():
-        reported, lr, choice = reported_runs(members)
+        reported, lr, choice = reported_runs(members, selecting)
         good = sorted(
             (
                 (seed_of(r), value, r.run_id)
@@ -188,7 +189,7 @@ def _arms(
                 cost=next((costs[r.run_id] for r in members if r.run_id in costs), None),
                 costs=tuple({c.cost_id: c for r in members for c in fitting[r.run_id]}.values()),
                 lr_choice=choice,
-                sensitivity=sensitivity(members),
+                sensitivity=sensitivity(members, selecting),
                 slices=_slices([by_id[run_id] for _, _, run_id in good]),
             )
         )

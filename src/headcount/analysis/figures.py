@@ -96,7 +96,8 @@ def pictures(
     metric, trained = judgement.metric, training_note(evidence, judgement)
     bar = (
         "Vertical bar: 95% interval for comparing layouts, with what a seed does to all of them "
-        "taken out and the spread pooled (Loftus and Masson 1994)."
+        "taken out and the spread pooled (Loftus and Masson 1994), or the layout's own where it varies "
+        "far more."
         if judgement.df
         else "No bar: too few seeds to tell the spread."
     )
@@ -122,7 +123,8 @@ def pictures(
                 "difference_from_reference",
                 f"Difference in {metric.name} from {_name(judgement)}",
                 "Mean difference within a seed (same batches) and its 95% t interval; the band is "
-                f"the equivalence margin, ±{judgement.margin:g}.",
+                f"the equivalence margin, ±{judgement.margin:g} {metric.unit}".rstrip()
+                + ".",
                 trained,
                 lambda axes: _differences(axes, judgement),
             )

@@ -238,6 +238,8 @@ def _trade_off(
             "hoverinfo": "skip",
         },
     ]
+    ends = np.log([cost(a) for a in arms])
+    texts = _joined_labels(points, arms, float(np.ptp(ends)))
     for name, look in looks(arms).items():
         group = [(i, a) for i, a in enumerate(arms) if grouping(a.layout)[1] == name]
         spread = [cost(a) for _, a in group]
@@ -262,7 +264,7 @@ def _trade_off(
                     "size": 9,
                     "color": look.colour,
                 },
-                "text": [short_label(a) for _, a in group],
+                "text": [texts[i] for i, _ in group],
                 "textposition": "top right",
                 "textfont": {"size": 11},
                 "hovertext": [f"{hover(a, judgement)}<br>{chances[i]}" for i, a in group],
@@ -280,6 +282,27 @@ def _trade_off(
         "data": traces,
         "layout": {"xaxis": axis, "yaxis": {"title": {"text": judgement.metric.axis}}},
     }
+
+
+def _joined_labels(points: Array, arms: list[Arm], width: float, near: float = 0.04) -> list[str]:
+    """A label beside each point; points too near to each other to have one each share the first's.
+
+    points: (arms, 2), cost and quality. width: of the axis of costs, in their logarithm. near: as a
+    share of each axis.
+    """
+    spans = np.array([width or 1, np.ptp(points[:, 1]) or 1])
+    places = np.stack([np.log(points[:, 0]), points[:, 1]], axis=1) / spans
+    shared: dict[int, list[str]] = {}
+    for i, arm in enumerate(arms):
+        host = next((j for j in shared if (abs(places[i] - places[j]) < near).all()), i)
+        shared.setdefault(host, []).append(short_label(arm))
+    most = 4
+    return [
+        ", ".join(names[:most]) + (f" +{len(names) - most}" if len(names) > most else "")
+        if (names := shared.get(i))
+        else ""
+        for i in range(len(arms))
+    ]
 
 
 def _lines(chart: Chart) -> Spec:

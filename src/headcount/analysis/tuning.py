@@ -1,6 +1,7 @@
 """Learning rates: which runs of a layout chose one, which report at it, and how much it matters."""
 
 from collections import Counter, defaultdict
+from collections.abc import Set
 from dataclasses import dataclass
 from math import exp, log
 from typing import Literal
@@ -42,36 +43,41 @@ def seed_of(record: Record) -> int:
     return int(record.config.get("seed", 0))
 
 
-def reported_runs(members: list[Record]) -> tuple[list[Record], float | None, LRChoice]:
+def reported_runs(
+    members: list[Record], planned: Set[int] = frozenset()
+) -> tuple[list[Record], float | None, LRChoice]:
     """The runs of one layout that are reported, their learning rate, and where it is from.
 
-    Seeds that ran at several learning rates selected one; seeds that ran at a single rate report.
-    Where no seed is left to report on, the rate with the best mean validation loss is reported on
+    planned: seeds that select, as a plan says. Without one, seeds that ran at several learning rates
+    selected one, and seeds that ran at a single rate report. Of several rates the one nearest to the
+    optimum is reported. Where no seed is left to report on, the rate with the best mean validation loss is reported on
     the very seeds that chose it, which flatters it.
     """
-    by_seed = _rates_by_seed(members)
-    rates = {lr for found in by_seed.values() for lr in found}
+    rates = {rate_of(r) for r in members}
     if len(rates) <= 1:
         return members, next(iter(rates), None), "given"
-    fresh = [r for r in members if len(by_seed[seed_of(r)]) == 1]
-    if fresh:
-        lr = Counter(rate_of(r) for r in fresh).most_common(1)[0][0]
-        return [r for r in fresh if rate_of(r) == lr], lr, "tuned"
-    found = sensitivity(members)
+    selecting = _selecting(members, planned)
+    fresh = [r for r in members if seed_of(r) not in selecting]
+    found = sensitivity(members, planned)
     if found is None:
         return members, None, "given"
+    tried = {lr for r in fresh if (lr := rate_of(r)) is not None}
+    if tried:
+        lr = min(tried, key=lambda lr: abs(log(lr / found.optimum)))
+        return [r for r in fresh if rate_of(r) == lr], lr, "tuned"
     lr = found.rates[int(np.nanargmin(found.means))]
     return [r for r in members if rate_of(r) == lr], lr, "same seeds"
 
 
-def sensitivity(members: list[Record]) -> Sensitivity | None:
-    """How one layout takes to the learning rates it was tried at; None for fewer than two."""
-    by_seed = _rates_by_seed(members)
+def sensitivity(members: list[Record], planned: Set[int] = frozenset()) -> Sensitivity | None:
+    """How one layout takes to the learning rates it was tried at; None for fewer than two. planned:
+    as in `reported_runs`."""
+    selecting = _selecting(members, planned)
     losses: dict[float, list[float]] = defaultdict(list)
     lost: Counter[float] = Counter()
     for record in members:
         lr, loss = rate_of(record), record.quality.val_loss
-        if lr is None or len(by_seed[seed_of(record)]) < 2:
+        if lr is None or seed_of(record) not in selecting:
             continue
         if record.status == "completed" and loss is not None:
             losses[lr].append(loss)
@@ -104,8 +110,9 @@ def _vertex(rates: list[float], means: list[float], best: int) -> float:
     return rates[best] * exp(-slope / (2 * curvature)) if curvature > 0 else rates[best]
 
 
-def _rates_by_seed(members: list[Record]) -> dict[int, set[float | None]]:
+def _selecting(members: list[Record], planned: Set[int]) -> Set[int]:
+    """The seeds whose runs choose: those planned for it, else those that ran at several rates."""
     found: dict[int, set[float | None]] = defaultdict(set)
     for record in members:
         found[seed_of(record)].add(rate_of(record))
-    return found
+    return planned & found.keys() or {seed for seed, rates in found.items() if len(rates) > 1}

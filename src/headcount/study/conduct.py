@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from headcount.analysis import report
-from headcount.config import Orders
+from headcount.config import Orders, Tuned
 from headcount.errors import HeadcountError
 from headcount.measure.wave import cost_wave
 from headcount.study.estimate import estimate
@@ -27,13 +27,16 @@ from headcount.study.rounds import (
     completed,
 )
 from headcount.study.store import Study
-from headcount.study.tell import say, tell_costs, tell_left_out, tell_runs
+from headcount.study.tell import say, tell_costs, tell_left_out, tell_lines, tell_runs
+from headcount.study.tuned import TunedPlan
 from headcount.study.watch import Watch, console
 from headcount.text.corpus import prepare_text
 
 
 def conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -> int:
     """Carry out a plan, the waves of it that are named; return the exit status."""
+    if isinstance(orders.protocol, Tuned) and "training" in waves:
+        plan = TunedPlan.of(plan, orders.protocol)
     try:
         with terminated_like_interrupted():
             return _conduct(plan, launch, waves, orders)
@@ -45,6 +48,7 @@ def conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) ->
 
 
 def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -> int:
+    chosen = plan.grow()
     mine = plan.shard(orders.shard)
     study, known = plan.study, plan.study.known()
     records = {p.run_id: study.record(p.run_id) for p in plan.points if p.run_id in known}
@@ -52,6 +56,7 @@ def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -
     if "training" in waves and not orders.plan_only:
         prepare_text([p.config for p in missing])
     _tell_plan(plan, mine, missing, records, waves, orders)
+    tell_lines(chosen)
     if orders.plan_only or not mine:
         return EXIT_OK
     training = Training(study, mine, launch, orders)
@@ -61,6 +66,7 @@ def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -
             costs = measured(study, mine)
         if "training" in waves and missing:
             training.run()
+            _grow(plan, training)
     except KeyboardInterrupt:
         training.mark_abandoned("interrupted")
         say(f"interrupted; the same command goes on: {training.counts()}")
@@ -71,6 +77,18 @@ def _conduct(plan: Plan, launch: Launch, waves: Sequence[str], orders: Orders) -
         return uncosted
     finish(study)
     return training.conclude() or uncosted
+
+
+def _grow(plan: Plan, training: Training) -> None:
+    """Run what follows from the runs that have ended."""
+    chosen = plan.grow()
+    tell_lines(chosen)
+    if not chosen:
+        return
+    training.points = plan.shard(training.orders.shard)
+    records = [r for p in training.points if (r := training.study.record(p.run_id))]
+    plan.save(estimate([p.config for p in training.points], [r for r in records if completed(r)]))
+    training.run()
 
 
 def finish(study: Study) -> None:
@@ -100,6 +118,8 @@ def _tell_plan(
 ) -> None:
     """The request in numbers, before anything runs; what was left out, and why; and plan.json."""
     line = f"study {plan.study.folder}: {len(plan.points)} runs planned"
+    if plan.pending:
+        line += f", {plan.pending} more once they have chosen learning rates"
     if orders.shard:
         line += f", {len(mine)} of them in shard {orders.shard}"
     if "training" in waves:

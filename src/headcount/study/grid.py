@@ -24,13 +24,18 @@ def points(
     replaces the axis of its key in all of them. `loader` knows the choices that a glob stands for."""
     parser = OverridesParser.create(config_loader=loader)
     given = axes(arguments, parser)
-    for order in Orders.model_fields:  # of the study as a whole, not of its points
-        if len(given.pop(order, [])) > 1:
-            raise RequestError(f"{order}: cannot be swept; valid: one value")
+    for key in [k for k in given if is_order(k)]:
+        if len(given.pop(key)) > 1:
+            raise RequestError(f"{key}: cannot be swept; valid: one value")
     for grid in grids or [{}]:
         lines = [f"{key}={value}" for key, value in {**params, **grid}.items()]
         joined = {**axes(lines, parser), **given}
         yield from itertools.product(*joined.values())
+
+
+def is_order(key: str) -> bool:
+    """Whether a key is of the study as a whole, not of its points."""
+    return key.partition(".")[0] in Orders.model_fields
 
 
 def axes(lines: Sequence[str], parser: OverridesParser) -> Axes:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from headcount.config import Config
 from headcount.errors import CombinationError, RequestError
@@ -14,6 +14,8 @@ from headcount.study.identity import run_id
 from headcount.study.store import Study, write_atomically
 
 WAVES = ("cost", "training")
+
+Item = TypeVar("Item")
 
 LAYOUT_KEYS = {"attention", "control"} | {
     f"model.{key}" for key in ("attention", "n_heads", "n_kv_heads", "kv_group_size", "d_head")
@@ -40,6 +42,8 @@ class Plan:
     points: list[Point] = field(default_factory=list)
     skipped: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
     duplicates: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
+    selection_seeds: list[int] = field(default_factory=list)
+    """Seeds whose runs choose learning rates and report nothing."""
 
     @property
     def study(self) -> Study:
@@ -57,15 +61,22 @@ class Plan:
     def shard(self, shard: str | None) -> list[Point]:
         """The points of one part of several, `2/8`: every eighth from the second, so that each part
         costs about the same."""
-        if shard is None:
-            return self.points
-        part, parts = map(int, shard.split("/"))
-        return self.points[part - 1 :: parts]
+        return part(self.points, shard)
+
+    @property
+    def pending(self) -> int:
+        """Points that will follow from what runs first."""
+        return 0
+
+    def grow(self) -> list[str]:
+        """Take up the points that follow from what has run, and say so, a line each."""
+        return []
 
     def save(self, estimate: Estimate) -> None:
         """Write plan.json; it names every point, so that `status` can tell what is missing."""
         document: dict[str, Any] = {
             "study": self.study.name,
+            "selection_seeds": self.selection_seeds,
             "estimate": estimate.as_dict(),
             "points": [
                 {
@@ -81,6 +92,14 @@ class Plan:
             "duplicates": [{"overrides": o, "same_as": s} for o, s in self.duplicates],
         }
         write_atomically(self.study.plan_path, json.dumps(document, indent=1))
+
+
+def part(items: list[Item], shard: str | None) -> list[Item]:
+    """Every eighth of a list from the second, for `2/8`; all of it for None."""
+    if shard is None:
+        return items
+    place, parts = map(int, shard.split("/"))
+    return items[place - 1 :: parts]
 
 
 def make_plan(

@@ -69,7 +69,7 @@ class Space:
         fixed: list[str] = []
         for override in [*parser.parse_overrides(lines), *given]:
             key = override.get_key_element()
-            if key in Orders.model_fields:
+            if grid.is_order(key):
                 continue
             if override.is_sweep_override():
                 distributions[key] = _distribution(override)
@@ -114,6 +114,11 @@ class Search:
         launch: Launch,
         orders: Orders,
     ) -> None:
+        if orders.protocol.name != "shared_lr":
+            raise RequestError(
+                f"protocol={orders.protocol.name} with hydra/sweeper=optuna; valid: shared_lr, and "
+                "optim.lr among what is searched"
+            )
         self.space, self.settings, self.compose = space, settings, compose
         self.launch, self.orders = launch, orders
         self.study = Study.of(_any_config(space, compose))

@@ -101,10 +101,15 @@ class Study:
 
     def planned(self) -> list[dict[str, Any]]:
         """The points of the study's last plan: run_id, layout, seed, steps, overrides."""
-        if not self.plan_path.exists():
-            return []
-        points: list[dict[str, Any]] = json.loads(self.plan_path.read_text())["points"]
+        points: list[dict[str, Any]] = self._plan().get("points", [])
         return points
+
+    def selection_seeds(self) -> set[int]:
+        """Seeds whose runs only choose learning rates, as the study's last plan says."""
+        return set(self._plan().get("selection_seeds", []))
+
+    def _plan(self) -> dict[str, Any]:
+        return json.loads(self.plan_path.read_text()) if self.plan_path.exists() else {}
 
 
 def read_record(path: Path) -> Record:

@@ -43,6 +43,14 @@ def tell_left_out(plan: Plan) -> None:
             say(f"  {name}: {len(dropped) - LISTED:,} more, in plan.json")
 
 
+def tell_lines(lines: Sequence[str]) -> None:
+    """Some lines, in short where they are many."""
+    for line in lines[:LISTED]:
+        say(f"  {line}")
+    if len(lines) > LISTED:
+        say(f"  {len(lines) - LISTED:,} more")
+
+
 def tell_runs(plan: Plan, points: Sequence[Point], records: Mapping[str, Record | None]) -> None:
     """Points that become runs, in the order in which they start, with what sets them apart."""
     table = Table("run", "layout", "seed", "steps", "parameters", "now", "swept", box=None)
