@@ -103,6 +103,13 @@ def test_costs_come_from_the_folder_too(make_study: Make) -> None:
     assert said(found, "no cost record for mha h4")
 
 
+def test_a_key_left_to_follow_from_others_hinders_no_cost(make_study: Make) -> None:
+    record = make_record(layout_of(2), 0, 2.0)
+    record.config["model"]["max_len"] = None
+    found = evidence.load(make_study([record], [make_cost(layout_of(2))]))
+    assert arm(found, "mha h2").cost is not None
+
+
 def test_cost_of_another_depth_is_not_joined(make_study: Make) -> None:
     records = [make_record(layout_of(2), 0, 2.0)]
     found = evidence.load(make_study(records, [make_cost(layout_of(2), n_layers=6)]))

@@ -47,7 +47,8 @@ def fitting_costs(records: list[Record], costs: list[Cost]) -> dict[str, list[Co
                 for c in by_layout[shape_key(record.layout)]
                 if c.cost_id == own
                 or (
-                    all(c.shape.get(k, v) == v for k, v in model.items())
+                    # A key that is None follows from others (`max_len` from the task's length).
+                    all(v is None or c.shape.get(k, v) == v for k, v in model.items())
                     and (record.cost is None or _setup(c) != _setup(record.cost))
                 )
             ]
