@@ -362,21 +362,26 @@ def uptrain(
 
 def main() -> None:
     """Run the command line; wrong requests end with status 2, an interrupt with 130."""
-    from click.exceptions import Abort, ClickException
-
     try:
         app(standalone_mode=False)
-    except ClickException as error:
-        print(f"headcount: error: {error.format_message()}", file=sys.stderr)
-        sys.exit(2)
-    except (KeyboardInterrupt, Abort):
+    except (KeyboardInterrupt, typer.Abort):
         print("headcount: interrupted", file=sys.stderr)
         sys.exit(130)
     except HeadcountError as error:
         from headcount.hydra_app import tell
 
         sys.exit(tell(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"headcount: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
     except Exception as error:
+        # Wrong usage, as Typer tells it: by a click of its own, whose errors have no public name.
+        if usage := getattr(error, "format_message", None):
+            line = " ".join(usage().split())
+            print(f"headcount: error: {line} (see headcount --help)", file=sys.stderr)
+            sys.exit(2)
         if type(error).__module__.split(".")[0] not in ("hydra", "omegaconf"):
             raise
         from headcount.hydra_app import tell

@@ -108,10 +108,16 @@ def study_launcher(
     launcher = Plugins.instance().instantiate_launcher(
         hydra_context=hydra_context, task_function=task_function, config=config
     )
-    if isinstance(launcher, StudyLauncher):
-        return launcher
     from headcount.errors import RequestError
 
+    if isinstance(launcher, ProcessesLauncher):
+        n = launcher.n_workers
+        if n is not None and (type(n) is not int or n < 1):
+            raise RequestError(
+                f"hydra.launcher.n_workers={n}: must be a whole number above 0, or null"
+            )
+    if isinstance(launcher, StudyLauncher):
+        return launcher
     chosen = config.hydra.runtime.choices["hydra/launcher"]
     raise RequestError(
         f"hydra/launcher={chosen}: cannot run a study; valid: in_process, processes, slurm, ray"

@@ -103,6 +103,16 @@ def test_costs_come_from_the_folder_too(make_study: Make) -> None:
     assert said(found, "no cost record for mha h4")
 
 
+def test_a_loss_that_is_no_number_is_left_out_and_named(make_study: Make) -> None:
+    records = [make_record(layout_of(2), seed, loss) for seed, loss in enumerate((2.0, 2.1, 7.5))]
+    study = make_study(records)
+    path = study.run_folder(records[2].run_id) / "record.json"
+    path.write_text(path.read_text().replace("7.5", "NaN"))
+    found = evidence.load(study)
+    assert arm(found, "mha h2").mean == pytest.approx(2.05)
+    assert said(found, "no number stands as the test loss of", records[2].run_id)
+
+
 def test_a_key_left_to_follow_from_others_hinders_no_cost(make_study: Make) -> None:
     record = make_record(layout_of(2), 0, 2.0)
     record.config["model"]["max_len"] = None

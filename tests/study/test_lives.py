@@ -269,6 +269,29 @@ def test_what_a_kill_left_half_written_is_cleared(small):
     assert not list(folder.rglob("*.tmp")) and list(torn.rglob(".*.tmp"))
 
 
+def test_a_torn_checkpoint_begins_the_run_anew(small):
+    config = small()
+    whole = execute(config)
+    study = Study.of(config)
+    folder = study.run_folder(whole.run_id)
+    (folder / "record.json").unlink()
+    checkpoint = folder / "checkpoints" / "last.ckpt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    again = execute(config)
+    assert again.status == "completed"
+    assert again.quality == whole.quality and not again.training.resumed_from
+    assert "cannot be read" in (folder / "run.log").read_text()
+
+
+def test_a_torn_plan_is_named(small):
+    config = small()
+    execute(config)
+    study = Study.of(config)
+    study.plan_path.write_text("x")
+    with pytest.raises(HeadcountError, match=r"plan\.json: not a plan"):
+        study.planned()
+
+
 def test_a_worker_that_was_overtaken_writes_nothing_more(small, monkeypatch):
     config = small()
     monkeypatch.setattr(claims.Claim, "holds", lambda self: False)

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -43,9 +43,16 @@ def warnings_of(
 def _run_warnings(records: list[Record]) -> list[str]:
     counts = Counter(str(r.status) for r in records)
     parts = [f"{counts[s]} {s}" for s in NOT_COMPLETED if counts[s]]
-    if not parts:
-        return []
-    return [f"{listed(parts)} of {len(records)} runs: listed below, in no mean, interval or front"]
+    warnings = []
+    if parts:
+        warnings.append(
+            f"{listed(parts)} of {len(records)} runs: listed below, in no mean, interval or front"
+        )
+    losses = {r.run_id: r.quality.test_loss for r in records if r.status == "completed"}
+    broken = [run_id for run_id, loss in losses.items() if loss is not None and not isfinite(loss)]
+    if broken:
+        warnings.append(f"no number stands as the test loss of {listed(broken)}: left out")
+    return warnings
 
 
 def _arm_warnings(arms: list[Arm]) -> list[str]:

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -109,9 +110,9 @@ def _metric(members: list[Record]) -> Metric:
 
 
 def value_of(record: Record, metric: Metric) -> float | None:
-    """The metric of a run."""
+    """The metric of a run; None where it has none, or what stands there is no number."""
     value: float | None = getattr(record.quality, metric.key.removeprefix("quality/"))
-    return value
+    return value if value is not None and isfinite(value) else None
 
 
 def _frame(

@@ -51,10 +51,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if isinstance(value, int | float) and (
-                value < 0 or (value == 0 and name != "tolerance")
-            ):
-                raise RequestError(f"{name}={value}: must be above 0")
+            if not isinstance(value, int | float):
+                continue
+            least = "0 or more" if name == "tolerance" else "above 0"
+            if not isfinite(value) or value < 0 or (value == 0 and name != "tolerance"):
+                raise RequestError(f"{name}={value:g}: must be a number {least}")
 
 
 @dataclass(frozen=True)

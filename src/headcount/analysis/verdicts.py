@@ -129,8 +129,8 @@ def judge(
     over layouts, as with three seeds a layout's own spread is often small by luck, or a layout's own
     where that is far greater. A pair with a layout set apart has the pair's own error.
     """
-    if margin is not None and margin <= 0:
-        raise RequestError(f"margin={margin}: must be above 0")
+    if margin is not None and not 0 < margin < inf:
+        raise RequestError(f"margin={margin:g}: must be a number above 0")
     if condition is None:
         condition = next(iter(evidence.conditions), "")
     metric = evidence.metric_of(condition)
@@ -307,6 +307,6 @@ def _what_would(undecided: list[Comparison], judgement: Judgement) -> str:
         )
     least, most = min(known), max(known)
     number = f"{least}" if least == most else f"{least} to {most}"
-    return (
-        f"{number} more {'seed' if most == 1 else 'seeds'} would decide, at a power of {POWER:g}."
-    )
+    hopeless = listed([c.arm.label for c in undecided if c.more_seeds is None])
+    but = f"; for {hopeless} no feasible number would" if hopeless else ""
+    return f"{number} more {'seed' if most == 1 else 'seeds'} would decide, at a power of {POWER:g}{but}."

@@ -129,8 +129,8 @@ def _train_and_score(
             )
 
     progress = RunProgress(folder, config.trainer.val_every_steps, still_ours, on_saved)
-    if progress.last.exists():
-        step = torch.load(progress.last, weights_only=True)["global_step"]
+    step = _saved_step(progress.last)
+    if step is not None:
         record.training.resumed_from.append(step)
         log.info("resuming from step %d", step)
     start = None
@@ -181,6 +181,20 @@ def note(record: Record, progress: RunProgress) -> None:
     training.tokens_per_s = own / state["seconds"] if state["seconds"] else None
     quality.val_loss, quality.val_best_step = state["val_loss"], state["val_best_step"]
     quality.val_loss_last = state["val_loss_last"]
+
+
+def _saved_step(checkpoint: Path) -> int | None:
+    """The step that a run goes on from; None where it begins anew. A checkpoint that cannot be read is
+    removed, with a warning: a failing disk must not fail the run for ever."""
+    if not checkpoint.exists():
+        return None
+    try:
+        step: int = torch.load(checkpoint, weights_only=True)["global_step"]
+    except Exception as error:
+        log.warning("%s cannot be read (%s): beginning anew", checkpoint, error)
+        checkpoint.unlink()
+        return None
+    return step
 
 
 def load_model(config: Config, checkpoint: Path) -> Transformer:

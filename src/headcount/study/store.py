@@ -109,7 +109,16 @@ class Study:
         return set(self._plan().get("selection_seeds", []))
 
     def _plan(self) -> dict[str, Any]:
-        return json.loads(self.plan_path.read_text()) if self.plan_path.exists() else {}
+        try:
+            plan: dict[str, Any] = json.loads(self.plan_path.read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise HeadcountError(
+                f"{self.plan_path}: not a plan ({error}); once it is removed, the same command makes it "
+                "again"
+            ) from error
+        return plan
 
 
 def read_record(path: Path) -> Record:
@@ -122,8 +131,10 @@ def _parse(model: type[T], path: Path) -> T:
         return model.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise HeadcountError(f"{path}: not a record ({where}: {first['msg']})") from error
+        what = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        raise HeadcountError(
+            f"{path}: not a record ({what}); once it is removed, the same command makes it again"
+        ) from error
 
 
 def write_atomically(path: Path, text: str) -> None:
