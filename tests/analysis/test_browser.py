@@ -2,7 +2,6 @@
 and fits three widths in light and in dark."""
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,11 +51,7 @@ def big_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "record.json").write_text(record.model_dump_json(by_alias=True))
         if record.status == "completed":
             write_metrics(study, record, steps=50)
-    start = time.process_time()
-    page = report.build(study)
-    # Processor time, so that a busy machine does not fail it; 2 to 3 times what a quiet one needs.
-    assert time.process_time() - start < 15
-    return page
+    return report.build(study)
 
 
 @pytest.fixture
