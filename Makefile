@@ -32,7 +32,7 @@ test-clusters: $(STAMP) ## Run a study through a SLURM and a Ray of the test's o
 
 system-packages: ## Install what tests use and pip has not: Chromium, SLURM (Debian, as root)
 	apt-get update -qq
-	apt-get install -y -qq --no-install-recommends chromium chromium-driver slurm-wlm munge
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver slurm-wlm munge
 
 lint: $(STAMP) ## Check style and types
 	$(BIN)/ruff format --check .
