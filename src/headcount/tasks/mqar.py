@@ -11,6 +11,8 @@ d_head is too small for that, and splitting d_model into more heads does not pay
 suffices (model=attention_only model.n_layers=2); an MLP is not needed.
 """
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
 
@@ -33,9 +35,9 @@ class RecallTask(GeneratedTask):
         self.n_pairs = sorted(set(config.n_pairs))
         self.power = config.power
 
+    @abstractmethod
     def keys(self, n: int, k: int, g: torch.Generator) -> Tensor:
         """The keys of n sequences, (n, k, width − 1)."""
-        raise NotImplementedError
 
     def draw(self, n: int, g: torch.Generator) -> Batch:
         """n sequences; the i-th has the (i mod len)-th number of pairs."""
