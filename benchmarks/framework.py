@@ -3,21 +3,17 @@
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
-import headcount
 from benchmarks.table import Row, row
-from headcount.config import Config, parse
+from headcount.config import Config
+from headcount.hydra_app import compose
 from headcount.study.run import execute
 from headcount.tasks import build_task
 from headcount.training.module import HeadcountModule
 
-CONF = Path(headcount.__file__).parent / "conf"
 FEW, MANY = 60, 180
 """Steps of two runs; set-up and the one validation cancel in the difference of their times."""
 
@@ -32,11 +28,7 @@ def _config(steps: int, seed: int, results: str, *overrides: str) -> Config:
         f"paths.results={results}",
         f"seed={seed}",
     ]
-    with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
-        composed = compose("config", [*fixed, *overrides])
-    raw = OmegaConf.to_container(composed, resolve=True)
-    assert isinstance(raw, dict)
-    return parse({str(key): value for key, value in raw.items()})
+    return compose([*fixed, *overrides])
 
 
 def _whole(config: Config) -> None:
