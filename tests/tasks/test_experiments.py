@@ -8,10 +8,13 @@ from pathlib import Path
 
 import hydra
 import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from headcount.hydra_app import CONF, compose
+from headcount.hydra_app import CONF, VERSION_BASE
 from headcount.study import grid
+from headcount.study.compose import Composer
 from headcount.study.plan import make_plan
 from headcount.study.store import Study
 
@@ -37,13 +40,14 @@ POINTS = {
 
 
 def plan_of(name):
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        overrides = [f"experiment={name}"]
-        config = hydra.compose("config", overrides=overrides, return_hydra_config=True)
-    params = OmegaConf.to_container(config.hydra.sweeper.params)
-    grids = OmegaConf.to_container(config.hydra.sweeper.grids)
-    points = grid.points([], params, grids, loader=None)
-    return make_plan(points, lambda point: compose([*overrides, *point]))
+    """The plan that `headcount train -m experiment=NAME` makes, by the sweeper's own composer."""
+    with hydra.initialize_config_dir(version_base=VERSION_BASE, config_dir=str(CONF)):
+        loader = GlobalHydra.instance().config_loader()
+        request = [f"experiment={name}"]
+        master = loader.load_configuration("config", request, RunMode.MULTIRUN)
+        sweeper = OmegaConf.to_container(master.hydra.sweeper)
+        points = grid.points(request, sweeper["params"], sweeper["grids"], loader)
+        return make_plan(points, Composer(loader, master))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
