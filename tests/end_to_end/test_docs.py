@@ -65,6 +65,8 @@ def test_the_command_on_top_of_a_configuration_composes(file):
 
 
 def _on_a_budget(arguments: list[str]) -> list[str]:
+    if arguments[0] == "inspect" and "--sequences" not in arguments:
+        return [*arguments, "--sequences", "4"]
     if arguments[0] not in ("train", "measure"):
         return arguments
     chosen = any(w.startswith(("task=", "experiment=")) for w in arguments)
