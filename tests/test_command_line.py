@@ -25,6 +25,7 @@ from headcount import cli
         ),
         (["train", "-m", "seed=0,1", "hydra.launcher.n_workers=0"], "n_workers=0: must be a whole"),
         (["train", "optim.lr=inf"], "optim.lr=inf"),
+        (["train", "=3"], "=3: names no key"),
     ],
 )
 def test_a_wrong_use_is_one_line(arguments, told, tmp_path, monkeypatch, capsys):

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from headcount.config import Config, Orders, parse, parse_orders, unknown_key
-from headcount.errors import CombinationError, HeadcountError, did_you_mean
+from headcount.errors import CombinationError, HeadcountError, RequestError, did_you_mean
 from headcount.study.compose import run_part
 from headcount.tracking import agent
 
@@ -30,6 +30,9 @@ VERSION_BASE = "1.3"
 
 def run(task: Callable[[DictConfig], Any], arguments: Sequence[str], program: str) -> None:
     """Run a Hydra job with these command-line arguments; errors reach the caller as exceptions."""
+    for argument in arguments:
+        if argument.startswith("="):  # of which Hydra's parser makes an exception of its own
+            raise RequestError(f"{argument}: names no key; valid: key=value")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints errors itself and ends with status 1
     sys.argv = [program, *arguments]
     hydra.main(version_base=VERSION_BASE, config_path=str(CONF), config_name="config")(task)()
