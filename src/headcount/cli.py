@@ -371,16 +371,14 @@ def main() -> None:
         from headcount.hydra_app import tell
 
         sys.exit(tell(error))
-    except OSError as error:
-        if error.filename is None:
-            raise
-        print(f"headcount: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        sys.exit(2)
     except Exception as error:
         # Wrong usage, as Typer tells it: by a click of its own, whose errors have no public name.
         if usage := getattr(error, "format_message", None):
             line = " ".join(usage().split())
             print(f"headcount: error: {line} (see headcount --help)", file=sys.stderr)
+            sys.exit(2)
+        if isinstance(error, OSError) and error.filename is not None:
+            print(f"headcount: error: {error.filename}: {error.strerror}", file=sys.stderr)
             sys.exit(2)
         if type(error).__module__.split(".")[0] not in ("hydra", "omegaconf"):
             raise
