@@ -1,7 +1,7 @@
 """Run benchmarks and print their tables; with --write, keep them in docs/performance.md.
 
 pip install -e .[bench]
-python -m benchmarks                       every benchmark, about 40 minutes
+python -m benchmarks                       every benchmark
 python -m benchmarks attention decoding    some of them
 python -m benchmarks --repeats 5           quicker and noisier
 python -m benchmarks --write               replace the measured part of docs/performance.md

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from headcount.model import Transformer
 from headcount.tasks import Batch
@@ -46,11 +47,8 @@ def watching_maps(model: Transformer, visit: MapVisitor) -> Iterator[None]:
         for layer, attention in enumerate(attentions(model))
         if attention.layout.n_heads
     ]
-    try:
+    with _removed_after(handles):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -71,6 +69,13 @@ def watching_outputs(model: Transformer, visit: OutputVisitor) -> Iterator[None]
         for layer, attention in enumerate(attentions(model))
         if attention.layout.n_heads
     ]
+    with _removed_after(handles):
+        yield
+
+
+@contextmanager
+def _removed_after(handles: list[RemovableHandle]) -> Iterator[None]:
+    """Take hooks off however the block ends."""
     try:
         yield
     finally:
