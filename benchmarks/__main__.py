@@ -39,6 +39,10 @@ BENCHMARKS: dict[str, list[tuple[str, str, str, float]]] = {
     "training": [("training", "run", "Training steps, fp32, eager", 1)],
     "precision": [("precision", "run", "bf16 against fp32 in training", 1)],
     "recipe": [("recipe", "run", "Everybody's fastest mode of training", 0.5)],
+    "limits": [
+        ("limits", "floors", "Decode against its bandwidth floor", 1),
+        ("limits", "peaks", "Training against the peak of a matrix product", 1),
+    ],
     "framework": [("framework", "run", "What the framework adds to a step", 0.5)],
 }
 

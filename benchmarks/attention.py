@@ -1,29 +1,44 @@
 """The attention core alone: its growth with the context, and what shared KV heads save at decode."""
 
 import itertools
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.clock import interleave
+from benchmarks.clock import CPU, interleave
 from benchmarks.table import Row, row
 from headcount.measure.scaling import fitted_exponent
-from headcount.model.attention import attend
+from headcount.model.backends import SDPA
+from headcount.model.sight import Sight
 
 D_MODEL = 512
 KERNELS = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
 HEADS = (1, 8, 32)
-CONTEXTS = (128, 256, 512, 1024, 2048)
+CONTEXTS = (128, 256, 512, 1024, 2048, 4096)
 LONG = 3
 """The exponent is fitted over the longest contexts, where launches no longer count."""
 
 
-def _tensors(n_heads: int, n_kv_heads: int, batch_size: int, queries: int, context: int):  # type: ignore[no-untyped-def]
-    """q (B, n_heads, T, d_head) and k, v (B, n_kv_heads, S, d_head), at fixed d_model."""
+def _attention(
+    n_heads: int, n_kv_heads: int, batch_size: int, queries: int, context: int
+) -> Callable[[], Tensor]:
+    """Causal attention of `queries` tokens that end a context, at fixed d_model, as our model has it:
+    q (B, n_heads, T, d_head) on k and v (B, n_kv_heads, S, d_head)."""
     d_head = D_MODEL // n_heads
     q = torch.randn(batch_size, n_heads, queries, d_head)
     k, v = (torch.randn(batch_size, n_kv_heads, context, d_head) for _ in range(2))
-    return q, k, v
+    sight, backend = Sight(True, queries, context, CPU), SDPA()
+    return lambda: backend.attend(q, k, v, sight, d_head**-0.5, 0.0)
+
+
+def _with_kernel(call: Callable[[], Tensor], kernel: SDPBackend) -> Callable[[], Tensor]:
+    def under() -> Tensor:
+        with sdpa_kernel(kernel):
+            return call()
+
+    return under
 
 
 @torch.inference_mode()
@@ -33,15 +48,10 @@ def growth(repeats: int) -> str:
     arms = list(itertools.product(HEADS, KERNELS))
     by_arm: dict[tuple[int, str], list[float]] = {arm: [] for arm in arms}
     for context in CONTEXTS:
-        calls = []
-        for n_heads, kernel in arms:
-            q, k, v = _tensors(n_heads, n_heads, 1, context, context)
-
-            def call(q=q, k=k, v=v, kernel=kernel) -> None:  # type: ignore[no-untyped-def]
-                with sdpa_kernel(KERNELS[kernel]):
-                    attend(q, k, v, causal=True)
-
-            calls.append(call)
+        calls = [
+            _with_kernel(_attention(n_heads, n_heads, 1, context, context), KERNELS[kernel])
+            for n_heads, kernel in arms
+        ]
         for arm, samples in zip(arms, interleave(calls, repeats), strict=True):
             by_arm[arm].append(sorted(samples)[len(samples) // 2])
     contexts = " | ".join(f"T={c}" for c in CONTEXTS)
@@ -62,10 +72,7 @@ def sharing(repeats: int, batch_size: int = 8, context: int = 4096, n_heads: int
     """One decode step of attention with shared KV heads against MHA; MHA's bytes read over theirs
     stand beside as the ratio that bandwidth alone would give."""
     layouts = {"MHA": n_heads, "GQA-4": 4, "MQA": 1}
-    calls = []
-    for n_kv_heads in layouts.values():
-        q, k, v = _tensors(n_heads, n_kv_heads, batch_size, 1, context)
-        calls.append(lambda q=q, k=k, v=v: attend(q, k, v, causal=True))
+    calls = [_attention(n_heads, kv, batch_size, 1, context) for kv in layouts.values()]
     samples = dict(zip(layouts, interleave(calls, repeats), strict=True))
     place = f"n_heads {n_heads}, batch {batch_size}, context {context}"
     # MQA against MHA is asked to be 2.4 times as fast.

@@ -14,8 +14,15 @@ from headcount.study.run import execute
 from headcount.tasks import build_task
 from headcount.training.module import HeadcountModule
 
-FEW, MANY = 60, 180
-"""Steps of two runs; set-up and the one validation cancel in the difference of their times."""
+FEW = 60
+"""Steps of the shorter of two runs; set-up and the one validation cancel in the difference of their
+times."""
+
+SIZES: dict[str, tuple[int, float | None, list[str]]] = {
+    "short": (660, None, ["task.batch_size=4", "task.seq_len=32"]),
+    "default": (180, 1 / 1.05, []),
+}
+"""By name: the longer run's steps, the target and what to override."""
 
 
 def _config(steps: int, seed: int, results: str, *overrides: str) -> Config:
@@ -53,32 +60,30 @@ def _bare(config: Config) -> None:
         schedule.step()
 
 
-def _step_ms(run: Callable[[Config], None], seed: int, results: str, overrides: list[str]) -> float:
+def _step_ms(
+    run: Callable[[Config], None], many: int, seed: int, results: str, overrides: list[str]
+) -> float:
     """CPU milliseconds a step, from the difference of a long and a short run."""
     spent = []
-    for steps in (FEW, MANY):
+    for steps in (FEW, many):
         config = _config(steps, seed, results, *overrides)
         started = time.process_time()
         run(config)
         spent.append(time.process_time() - started)
-    return 1e3 * (spent[1] - spent[0]) / (MANY - FEW)
+    return 1e3 * (spent[1] - spent[0]) / (many - FEW)
 
 
 def run(repeats: int) -> list[Row]:
     """Whole runs and bare loops in alternation, at a short step and at the default one."""
     rows = []
-    sizes: dict[str, list[str]] = {
-        "short": ["task.batch_size=4", "task.seq_len=32"],
-        "default": [],
-    }
-    for name, overrides in sizes.items():
+    for name, (many, target, overrides) in SIZES.items():
         with tempfile.TemporaryDirectory() as results:
             times = [
-                [_step_ms(kind, seed, results, overrides) for kind in (_whole, _bare)]
+                [_step_ms(kind, many, seed, results, overrides) for kind in (_whole, _bare)]
                 for seed in range(repeats)
             ]
         whole, bare = (list(samples) for samples in zip(*times, strict=True))
         added = float(np.median(np.subtract(whole, bare)))
         what = f"whole training step, {name} (adds {added:.2f} ms)"
-        rows.append(row(what, "a bare loop", whole, bare, 1 / 1.05 if name == "default" else None))
+        rows.append(row(what, "a bare loop", whole, bare, target))
     return rows

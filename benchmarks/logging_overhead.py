@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import psutil
@@ -31,7 +32,7 @@ def timed_fit(samples: list[tuple[float, float]]) -> Iterator[None]:
     """Note wall and processor time of each training within, in ms a step."""
     original = pl.Trainer.fit
 
-    def fit(self: pl.Trainer, *args: object, **kwargs: object) -> None:
+    def fit(self: pl.Trainer, *args: Any, **kwargs: Any) -> None:
         wall, processor = time.perf_counter(), processor_seconds()
         original(self, *args, **kwargs)
         wall, processor = time.perf_counter() - wall, processor_seconds() - processor
@@ -66,6 +67,7 @@ def run(repeats: int) -> list[Row]:
                 config = compose([*base, f"trainer.max_steps={STEPS}", *overrides])
                 with timed_fit(samples[name]):
                     record = execute(config)
+                assert record is not None
                 assert record.status == "completed", record.error
     rows = []
     for name in list(variants)[1:]:

@@ -1,10 +1,10 @@
-"""Eight small runs, one worker after another and side by side: what a second core is worth.
+"""Eight small runs in several ways: what a second core is worth, as a worker or as a thread.
 
     python -m benchmarks.parallel
 
-Both studies train the same runs from nothing, in worker processes of one thread each, in turns. No
-cost is measured: the cost wave has the host to itself and is over before runs go side by side.
-Ends with one JSON line.
+Each study trains the same runs from nothing, in worker processes, in turns with the others. No cost is
+measured: the cost wave has the host to itself and is over before runs go side by side. Ends with one
+JSON line of medians in seconds.
 """
 
 import json
@@ -19,15 +19,25 @@ RUNS = (
     "logger=none", "hydra.sweeper.waves=[training]",
 )  # fmt: skip
 
+WAYS = {
+    f"{precision}, {workers} workers, {threads} threads each": (
+        f"trainer.precision={precision}",
+        f"hydra.launcher.n_workers={workers}",
+        f"trainer.threads={threads}",
+    )
+    for precision in ("32-true", "bf16-mixed")
+    for workers, threads in ((1, 1), (2, 1), (1, 2))
+}
+
 TURNS = 3
 
 
-def seconds(n_workers: int) -> float:
+def seconds(way: tuple[str, ...]) -> float:
     """The whole command, from start to report."""
     with tempfile.TemporaryDirectory() as results:
         command = [
-            sys.executable, "-m", "headcount.cli", "train", "-m", *RUNS,
-            f"hydra.launcher.n_workers={n_workers}", f"paths.results={results}",
+            sys.executable, "-m", "headcount.cli", "train", "-m", *RUNS, *way,
+            f"paths.results={results}",
         ]  # fmt: skip
         started = time.monotonic()
         subprocess.run(command, check=True, capture_output=True)
@@ -35,13 +45,14 @@ def seconds(n_workers: int) -> float:
 
 
 def main() -> None:
-    times: dict[int, list[float]] = {1: [], 2: []}
+    times: dict[str, list[float]] = {name: [] for name in WAYS}
     for _ in range(TURNS):
-        for n_workers in times:
-            times[n_workers].append(seconds(n_workers))
-    serial, parallel = (statistics.median(times[n]) for n in (1, 2))
-    print(f"8 runs: {serial:.1f} s in one worker, {parallel:.1f} s in two")
-    print(json.dumps({"serial_s": serial, "parallel_s": parallel, "ratio": parallel / serial}))
+        for name, way in WAYS.items():
+            times[name].append(seconds(way))
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    for name, found in times.items():
+        print(f"{name}: {medians[name]:.1f} s ({min(found):.1f} to {max(found):.1f})")
+    print(json.dumps(medians))
 
 
 if __name__ == "__main__":

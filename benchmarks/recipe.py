@@ -1,6 +1,7 @@
 """Everybody's fastest way to train: ours against each peer's own, one thread."""
 
 import itertools
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +27,7 @@ def run(repeats: int) -> list[Row]:
             at = shape(*dims, family=family)  # type: ignore[arg-type]
             steps = {"ours": training_step(_compiled(ours.trainable(at)), *batch, "bf16")}
             for (peer, make), (dtype, how) in itertools.product(makers.items(), MODES):
-                model = torch.compile(make(at)) if how == "compiled" else make(at)
+                model: Any = torch.compile(make(at)) if how == "compiled" else make(at)
                 steps[f"{peer}, {dtype} {how}"] = training_step(model, *batch, dtype)
             samples = dict(zip(steps, interleave(list(steps.values()), repeats), strict=True))
             mine = samples.pop("ours")

@@ -38,7 +38,7 @@ def run(repeats: int) -> list[Row]:
     peer of the kind; fp32, eager."""
     rows = []
     minimal = next(iter(peers.GPT_PEERS))
-    against = {
+    against: dict[str, dict[str, float | None]] = {
         "gpt": dict.fromkeys(peers.GPT_PEERS) | {minimal: LEARNED_TARGET},
         "gpt-rope": {minimal: ROPE_TARGET},
         "llama": dict.fromkeys(peers.LLAMA_PEERS),

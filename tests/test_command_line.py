@@ -26,6 +26,12 @@ from headcount import cli
         (["train", "-m", "seed=0,1", "hydra.launcher.n_workers=0"], "n_workers=0: must be a whole"),
         (["train", "optim.lr=inf"], "optim.lr=inf"),
         (["train", "=3"], "=3: names no key"),
+        (["train", "protocol.name=zzz"], "protocol.name=zzz: valid: shared_lr, tuned"),
+        (["train", "control.name=zzz"], "control.name=zzz: valid: fixed_d_model, "),
+        (["train", "model.n_heads=true"], "model.n_heads=True: input should be a valid integer"),
+        (["train", "optim.lr=true"], "optim.lr=True: input should be a valid number"),
+        (["train", "measure.contexts=[16,16]"], "measure.contexts=[16, 16]: one stands twice"),
+        (["recommend", "x", "--kv", "4XB"], "kv=4XB: not a size"),
     ],
 )
 def test_a_wrong_use_is_one_line(arguments, told, tmp_path, monkeypatch, capsys):

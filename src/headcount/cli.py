@@ -29,7 +29,7 @@ Results = Annotated[Path, typer.Option("--results", help="Where studies lie.")]
 StudyName = Annotated[str, typer.Argument(help="A study's name under --results, or its folder.")]
 
 
-@app.command(context_settings=HYDRA)
+@app.command(context_settings=HYDRA, options_metavar="[-m] [KEY=VALUE]...")
 def train(context: typer.Context) -> None:
     """Train and measure: one run, or with `-m` a whole study.
 
@@ -52,7 +52,7 @@ def train(context: typer.Context) -> None:
     hydra_app.run(hydra_app.train, context.args, "headcount train")
 
 
-@app.command(context_settings=HYDRA)
+@app.command(context_settings=HYDRA, options_metavar="[-m] [KEY=VALUE]...")
 def measure(context: typer.Context) -> None:
     """Measure what layouts cost to serve: latency, memory, KV cache. No training.
 
@@ -68,7 +68,7 @@ def measure(context: typer.Context) -> None:
     hydra_app.run(hydra_app.measure, [*context.args, *waves], "headcount measure")
 
 
-@app.command(context_settings=HYDRA)
+@app.command(context_settings=HYDRA, options_metavar="[--json] [KEY=VALUE]...")
 def account(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -188,8 +188,8 @@ def recommend(
 
     limits = Limits(
         latency_ms=latency_ms,
-        memory_bytes=bytes_of(memory) if memory else None,
-        kv_bytes=bytes_of(kv) if kv else None,
+        memory_bytes=None if memory is None else bytes_of("memory", memory),
+        kv_bytes=None if kv is None else bytes_of("kv", kv),
         context=context,
         batch_size=batch_size,
         hardware=hardware,

@@ -347,17 +347,22 @@ def parse_orders(raw: dict[str, Any]) -> Orders:
         if part > parts:
             raise RequestError(f"shard={orders.shard}: valid: 1/{parts} to {parts}/{parts}")
     if isinstance(orders.protocol, Tuned):
-        for key in ("lr_factors", "seeds"):
-            values = getattr(orders.protocol, key)
-            if len(set(values)) < len(values):
-                raise RequestError(f"protocol.{key}={values}: one stands twice; valid: each once")
+        _each_once("protocol", orders.protocol, "lr_factors", "seeds")
     return orders
+
+
+def _each_once(name: str, section: Section, *keys: str) -> None:
+    for key in keys:
+        values = getattr(section, key)
+        if len(set(values)) < len(values):
+            raise RequestError(f"{name}.{key}={values}: one stands twice; valid: each once")
 
 
 def _cross_check(config: Config) -> None:
     """Every check that looks at more than one field, in one place."""
     model, task, trainer, optim = config.model, config.task, config.trainer, config.optim
     shape = config.shape  # which refuses sizes that do not go together
+    _each_once("measure", config.measure, "contexts", "batch_sizes")
     lacks = torch_mha_lacks(shape) if model.backend == "torch_mha" else None
     if lacks:
         raise LayoutError(lacks)
@@ -432,6 +437,9 @@ def _one_line(error: ValidationError) -> str:
     key, value = ".".join(path), first["input"]
     if first["type"] == "extra_forbidden":
         return unknown_key(key, value, branch)
+    if first["type"] == "union_tag_invalid":
+        tags = first["ctx"]["expected_tags"].replace("'", "")
+        return f"{key}.name={first['ctx']['tag']}: valid: {tags}"
     if first["type"] == "missing":
         return f"{key}: missing"
     return f"{key}={value}: {first['msg'][0].lower()}{first['msg'][1:]}"

@@ -103,6 +103,16 @@ def test_costs_come_from_the_folder_too(make_study: Make) -> None:
     assert said(found, "no cost record for mha h4")
 
 
+def test_a_damaged_record_is_left_out_and_named(make_study: Make) -> None:
+    study = make_study([make_record(layout_of(h), s, 2.0) for h in (1, 2) for s in range(2)])
+    path = next(study.runs.glob("*/record.json"))
+    whole = evidence.load(study)
+    path.write_text(path.read_text()[:100])
+    found = evidence.load(study)
+    assert len(found.records) == len(whole.records) - 1
+    assert found.warnings[0].startswith(f"left out: {path}: not a record")
+
+
 def test_a_loss_that_is_no_number_is_left_out_and_named(make_study: Make) -> None:
     records = [make_record(layout_of(2), seed, loss) for seed, loss in enumerate((2.0, 2.1, 7.5))]
     study = make_study(records)

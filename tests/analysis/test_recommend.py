@@ -169,6 +169,21 @@ def test_unmeasured_context_gives_the_command_that_measures_it(clear: Study) -> 
     assert all("measure.contexts=[9000]" in c for c in found.commands)
 
 
+def test_a_cache_limit_needs_no_timings_at_its_context(clear: Study) -> None:
+    found = recommend(clear, Limits(context=9000, kv_bytes=9000 * 1024 - 1))
+    assert (found.status, found.choice) == ("recommended", "mqa h8/kv1")
+    options = {o.label: o for o in found.options}
+    assert options["mqa h8/kv1"].kv_bytes == 9000 * 128
+    assert "KV cache is" in options["mha h8"].excluded[0]
+    assert any("not measured at context 9,000" in c for c in found.caveats)
+
+
+def test_without_timings_the_smallest_cache_is_the_cheapest(clear: Study) -> None:
+    found = recommend(clear, Limits(context=9000, tolerance=1))
+    assert found.choice == "mqa h8/kv1"
+    assert "the cheapest of the 4 layouts" in found.reason
+
+
 def test_mixed_kernels_and_code_are_minded(make_study: Make) -> None:
     records = records_of(CLEAR)
     for i, record in enumerate(records):
@@ -300,13 +315,13 @@ def test_wrong_limits() -> None:
     [("512MiB", 512 * 2**20), ("2GB", 2e9), ("1.5k", 1500), ("64KiB", 65536), ("1000", 1000)],
 )
 def test_sizes(text: str, size: float) -> None:
-    assert bytes_of(text) == size
+    assert bytes_of("kv", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "1.2.3GB", "5 apples"])
 def test_wrong_sizes(text: str) -> None:
-    with pytest.raises(RequestError, match="not a size"):
-        bytes_of(text)
+    with pytest.raises(RequestError, match=r"^kv=.*: not a size"):
+        bytes_of("kv", text)
 
 
 def test_sure_is_the_power_asked_of_a_study() -> None:

@@ -34,6 +34,19 @@ def test_counts_steps_and_reasons(study):
     assert "the same command goes on" in state.lines[0].reason
 
 
+def test_a_damaged_record_hides_no_other_run(study):
+    run_id = next(line.run_id for line in look(study).lines if line.status == "interrupted")
+    (study.run_folder(run_id) / "record.json").write_text("{")
+    (study.costs / "x.json").parent.mkdir(exist_ok=True)
+    (study.costs / "x.json").write_text("{")
+    state = look(study)
+    assert dict(state.counts) == {"completed": 1, "damaged": 1, "not started": 2}
+    assert state.lines[0].run_id == run_id
+    assert "record.json: not a record" in state.lines[0].reason
+    assert state.costs == 0
+    assert "x.json: not a record" in state.unread[0]
+
+
 def test_a_run_at_work_is_told_with_its_host(study):
     run_id = next(line.run_id for line in look(study).lines if line.status == "interrupted")
     with study.claim(run_id):

@@ -84,6 +84,22 @@ def test_every_run_goes_up_once(offline_study, server, capsys, monkeypatch):
     assert_whole(server, offline_study)
 
 
+def test_a_damaged_record_holds_no_other_run_back(offline_study, server, capsys, monkeypatch):
+    path = next(offline_study.runs.glob("*/record.json"))
+    whole = path.read_text()
+    try:
+        path.write_text("{")
+        monkeypatch.setattr(sys, "argv", ["headcount", "sync", str(offline_study.folder)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    finally:
+        path.write_text(whole)
+    shown = capsys.readouterr()
+    assert ended.value.code == 1
+    assert "2 uploaded, 0 already there, 1 failed" in shown.out
+    assert f"{path}: not a record" in shown.err
+
+
 def test_another_project_is_another_place(offline_study, server):
     sync(offline_study, None, None)
     outcome = sync(offline_study, "elsewhere", None)

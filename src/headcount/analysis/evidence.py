@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,11 +75,12 @@ class Evidence:
 
 
 def load(study: Study) -> Evidence:
-    """Read every record of the study."""
-    records = list(study.records())
+    """Read every record of the study; one that is damaged is left out, with a warning."""
+    damaged: dict[Path, str] = {}
+    records = list(study.records(damaged))
     flat = {record.run_id: scientific(record.config) for record in records}
     condition, tied = conditions(records, flat)
-    known = every_cost(study, records)
+    known = every_cost(study, records, damaged)
     fitting = fitting_costs(records, known)
     costs, left_out = one_setup(records, fitting)
     by_condition: dict[str, list[Record]] = defaultdict(list)
@@ -93,7 +95,11 @@ def load(study: Study) -> Evidence:
         metrics=metrics,
         arms=arms,
         costs=known,
-        warnings=[*warnings_of(records, arms, condition, flat, tied), *left_out],
+        warnings=[
+            *(f"left out: {reason}" for reason in damaged.values()),
+            *warnings_of(records, arms, condition, flat, tied),
+            *left_out,
+        ],
     )
 
 

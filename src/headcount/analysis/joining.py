@@ -1,6 +1,7 @@
 """Cost records joined with runs: by layout and model shape, from one set-up at a time."""
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 from headcount.analysis.arms import shape_key
@@ -9,9 +10,10 @@ from headcount.study.records import Cost, Record
 from headcount.study.store import Study
 
 
-def every_cost(study: Study, records: list[Record]) -> list[Cost]:
-    """Cost records of the study's folder, and those that only a run's record still holds."""
-    found = {cost.cost_id: cost for cost in study.cost_records()}
+def every_cost(study: Study, records: list[Record], damaged: dict[Path, str]) -> list[Cost]:
+    """Cost records of the study's folder, and those that only a run's record still holds; what cannot
+    be read is told in `damaged`."""
+    found = {cost.cost_id: cost for cost in study.cost_records(damaged)}
     for record in records:
         if record.cost:
             found.setdefault(record.cost.cost_id, record.cost)

@@ -141,15 +141,16 @@ class Recommendation:
         return "\n".join(lines)
 
 
-def bytes_of(text: str) -> float:
-    """Bytes from `512MiB`, `2GB` or a plain number; RequestError for anything else."""
+def bytes_of(option: str, text: str) -> float:
+    """Bytes from `512MiB`, `2GB` or a plain number; RequestError, naming the option, for anything
+    else."""
     match = re.fullmatch(r"\s*([\d.]+)\s*(?:([kKMGT])(i?))?[bB]?\s*", text)
     try:
         number = float(match[1]) if match else nan
     except ValueError:
         number = nan
     if match is None or isnan(number):
-        raise RequestError(f"{text}: not a size; valid: 512MiB, 2GB, 1000000")
+        raise RequestError(f"{option}={text}: not a size; valid: 512MiB, 2GB, 1000000")
     power = " kMGT".index((match[2] or " ").replace("K", "k"))
     return number * float((1024 if match[3] else 1000) ** power)
 
@@ -189,8 +190,9 @@ class _Choice:
         )
         self.latency = self.serving.latency
         self.quality = judgement.metric.sign * np.array([a.mean for a in self.arms])
-        # Without any cost record the choice is by quality alone.
+        # Without timings the choice is by quality and cache, without any cost record by quality alone.
         self.by_cost = bool(np.isfinite(self.latency).any())
+        self.by_cache = bool(np.isfinite(self.serving.kv).any())
         self.unit = f" {judgement.metric.unit}".rstrip()
         excluded = [self._excluded(i) for i in range(len(self.arms))]
         self.able = np.array([not e for e in excluded], dtype=bool)
@@ -207,6 +209,8 @@ class _Choice:
             return [f"no completed run ({listed(f'{n} {s}' for s, n in arm.statuses.items())})"]
         if self.by_cost and self.serving.timings[i] is None:
             return ["not measured"]
+        if self.by_cache and isnan(self.serving.kv[i]):
+            return ["its cache was not measured"]
         found = []
         for limit, value, what in (
             (limits.memory_bytes, self.serving.memory[i], "memory"),
@@ -238,6 +242,7 @@ class _Choice:
         if self.by_cost:
             ms = np.where(left, latency, inf)
             left = left & (ms <= ms.min(axis=1, keepdims=True) * (1 + self.serving.floor))
+        if self.by_cache:
             kv = np.where(left, self.serving.kv, inf)
             left = left & (kv <= kv.min(axis=1, keepdims=True))
         return np.where(any_left, np.argmin(np.where(left, q, inf), axis=1), -1)
@@ -253,10 +258,10 @@ class _Choice:
         return ranked
 
     def answer(self) -> Recommendation:
-        limits = (self.limits.latency_ms, self.limits.memory_bytes, self.limits.kv_bytes)
         if not any(len(a.values) for a in self.arms):
             return self._result("no data", "No run has completed.")
-        if any(limit is not None for limit in limits) and not self.by_cost:
+        timed = self.limits.latency_ms is not None or self.limits.memory_bytes is not None
+        if (timed and not self.by_cost) or (self.limits.kv_bytes is not None and not self.by_cache):
             return self._result(
                 "undecided",
                 "The limits cannot be checked: "
@@ -282,12 +287,8 @@ class _Choice:
             confidence += float(shares[runner])
             reason += (
                 f" {self.labels[runner]} would do as well: the two differ in quality by less than is "
-                "tolerated"
-                + (
-                    ", cannot be told apart in latency, and need the same cache."
-                    if self.by_cost
-                    else "."
-                )
+                f"tolerated{', cannot be told apart in latency' * self.by_cost}"
+                f"{', and they need the same cache' * self.by_cache}."
             )
         status: Status = "recommended"
         then: list[str] = []
@@ -333,11 +334,10 @@ class _Choice:
         close = np.abs(draws.quality[:, a] - draws.quality[:, b]) <= self.tolerance
         if close.mean() < 0.95:
             return False
-        if not self.by_cost:
-            return True
+        if self.by_cache and self.serving.kv[a] != self.serving.kv[b]:
+            return False
         low, high = sorted((self.latency[a], self.latency[b]))
-        same_cache = self.serving.kv[a] == self.serving.kv[b]
-        return bool(high <= low * (1 + self.serving.floor) and same_cache)
+        return not self.by_cost or bool(high <= low * (1 + self.serving.floor))
 
     def _more(self, a: int, b: int) -> int:
         """Seeds to add so that the two are told from the edge of the tolerance, on either side.
@@ -373,18 +373,20 @@ class _Choice:
     def _reason(self, pick: int) -> str:
         metric, arm = self.judgement.metric, self.arms[pick]
         value = plus_minus(arm.mean, self.judgement.bar(arm) or inf)
-        text = f"{arm.label}: {metric.name} {value}{self.unit}"
+        text = f"{arm.label}: {metric.name} {value}{self.unit} (95%, for comparing layouts)"
         if self.by_cost:
             text += (
                 f", decode {millis(self.latency[pick])} ms, KV cache "
                 f"{bytes_text(self.serving.kv[pick])}, memory "
                 f"{bytes_text(self.serving.memory[pick])} ({self.serving.at})"
             )
+        elif self.by_cache:
+            text += f", KV cache {bytes_text(self.serving.kv[pick])} ({self.serving.at})"
         best = min(self.candidates, key=lambda i: self.quality[i])
         if len(self.candidates) == 1:
             only = len(self.arms) == 1
             return f"{text}. It is the only layout{'' if only else ' that can be chosen'}."
-        if not self.by_cost:
+        if not self.by_cache:
             return f"{text}. It has the best mean, and without costs nothing else counts."
         if len(self.acceptable) == 1:
             return f"{text}. No other candidate comes within {self.tolerance:g}{self.unit} of it."

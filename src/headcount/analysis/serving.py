@@ -22,7 +22,7 @@ class Serving:
     latency: Array
     """Median milliseconds a decode step of the whole batch."""
     kv: Array
-    """Bytes of the KV cache of the context and batch."""
+    """Bytes of the KV cache of the context and batch; they need no timing there."""
     memory: Array
     """Peak bytes while decoding: as measured, with this context's and batch's cache in it."""
     floor: float
@@ -57,6 +57,8 @@ def serving(
         {(p.context, p.batch_size) for c in known for p in c.points if p.phase == "decode"}
     )
     read = next((c for c, b in cells if b == batch and c >= asked), None)
+    per_token = [max((c.kv_cache.bytes_per_token for c in g), default=nan) for g in costs]
+    kv = np.array(per_token) * asked * batch
     if read is None:
         measured = listed([f"{c:,} × {b}" for c, b in cells], most=6)
         return _nothing(
@@ -64,9 +66,9 @@ def serving(
             f"context {asked:,}, batch {batch}, {where}",
             f"decode was not measured at context {asked:,} × batch {batch}, nor beyond; measured: "
             f"{measured}",
+            kv,
         )
     timings = [_newest(group, read, batch) for group in costs]
-    kv = np.array([t[0].kv_cache.bytes_per_token * asked * batch if t else nan for t in timings])
     beyond = f" (read at {read:,}, the next one measured)" if read != asked else ""
     return Serving(
         timings=timings,
@@ -114,6 +116,6 @@ def _without_cache(cost: Cost) -> float:
     return float(max(rest, cost.memory.weights_bytes))
 
 
-def _nothing(n: int, at: str, missing: str) -> Serving:
+def _nothing(n: int, at: str, missing: str, kv: Array | None = None) -> Serving:
     unknown = np.full(n, nan)
-    return Serving([None] * n, unknown, unknown, unknown, 0.0, at, missing)
+    return Serving([None] * n, unknown, unknown if kv is None else kv, unknown, 0.0, at, missing)

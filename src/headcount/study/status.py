@@ -4,6 +4,8 @@ import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -20,7 +22,7 @@ LISTED = 30
 
 REFRESH_SECONDS = 2.0
 
-ORDER = ("failed", "diverged", "interrupted", "running", "not started")
+ORDER = ("damaged", "failed", "diverged", "interrupted", "running", "not started")
 
 
 @dataclass
@@ -29,7 +31,7 @@ class Line:
 
     run_id: str
     layout: str
-    seed: int
+    seed: str
     status: str
     done: int
     steps: int
@@ -45,6 +47,8 @@ class State:
     done: int = 0
     steps: int = 0
     costs: int = 0
+    unread: list[str] = field(default_factory=list)
+    """What is wrong with each damaged cost record."""
 
 
 def show(study: Study) -> None:
@@ -66,11 +70,18 @@ def show(study: Study) -> None:
 
 def look(study: Study) -> State:
     """Read the study."""
-    state = State(costs=sum(1 for _ in study.cost_records()))
+    damaged: dict[Path, str] = {}
+    state = State(costs=sum(1 for _ in study.cost_records(damaged)), unread=[*damaged.values()])
+    damaged.clear()
     planned = {p["run_id"]: p for p in study.planned()}
-    records = {r.run_id: r for r in study.records()}
-    for run_id in [*planned, *(r for r in records if r not in planned)]:
-        line = _line(study, run_id, planned.get(run_id), records.get(run_id))
+    records = {r.run_id: r for r in study.records(damaged)}
+    reasons = {path.parent.name: reason for path, reason in damaged.items()}
+    for run_id in dict.fromkeys([*planned, *records, *reasons]):
+        record = records.get(run_id)
+        if record is not None:
+            line = _line(study, record)
+        else:
+            line = _recordless(run_id, planned.get(run_id, {}), reasons.get(run_id))
         state.counts[line.status] += 1
         state.done += line.done
         state.steps += line.steps
@@ -80,21 +91,24 @@ def look(study: Study) -> State:
     return state
 
 
-def _line(study: Study, run_id: str, planned: dict | None, record: Record | None) -> Line:
-    if record is None:
-        assert planned is not None
-        return Line(
-            run_id, planned["layout"], planned["seed"], "not started", 0, planned["steps"], ""
-        )
+def _recordless(run_id: str, planned: dict[str, Any], damage: str | None) -> Line:
+    """A run without a record that can be read: what the plan says of it, which an older plan may
+    not."""
+    layout, seed = planned.get("layout", "?"), str(planned.get("seed", "?"))
+    status = "damaged" if damage else "not started"
+    return Line(run_id, layout, seed, status, 0, planned.get("steps", 0), damage or "")
+
+
+def _line(study: Study, record: Record) -> Line:
     status, reason = str(record.status), record.error.message if record.error else ""
     if record.status == "running":
-        owner = study.holder(run_id)
+        owner = study.holder(record.run_id)
         status = "running" if owner else "interrupted"
         reason = f"on {owner.host}" if owner else "its process is gone; the same command goes on"
     return Line(
-        run_id,
+        record.run_id,
         record.layout.label,
-        record.config["seed"],
+        str(record.config["seed"]),
         status,
         record.training.steps,
         record.config["trainer"]["max_steps"],
@@ -109,7 +123,7 @@ def _render(study: Study, state: State, rate: float | None) -> RenderableType:
         for line in state.lines[:LISTED]:
             steps = f"{line.done:,}/{line.steps:,}"
             table.add_row(
-                line.run_id, line.layout, str(line.seed), line.status, steps, Text(line.reason)
+                line.run_id, line.layout, line.seed, line.status, steps, Text(line.reason)
             )
         parts.append(table)
         if len(state.lines) > LISTED:
@@ -122,4 +136,4 @@ def _render(study: Study, state: State, rate: float | None) -> RenderableType:
     parts.append(
         Text(f"study {study.folder}: {summary or 'no runs'}{share}; {state.costs} cost records")
     )
-    return Group(*parts)
+    return Group(*parts, *map(Text, state.unread))

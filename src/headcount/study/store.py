@@ -9,7 +9,7 @@
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,10 +81,10 @@ class Study:
         """The runs that have a folder: one look instead of one a run."""
         return set(os.listdir(self.runs)) if self.runs.is_dir() else set()
 
-    def records(self) -> Iterator[Record]:
-        """Every run's record, in a stable order."""
-        for path in sorted(self.runs.glob("*/record.json")):
-            yield read_record(path)
+    def records(self, damaged: dict[Path, str] | None = None) -> Iterator[Record]:
+        """Every run's record, in a stable order. What cannot be read is told in `damaged`, where that is
+        given, and left out; else it is a HeadcountError."""
+        return _each(Record, self.runs.glob("*/record.json"), damaged)
 
     def cost(self, cost_id: str) -> Cost | None:
         path = self.costs / f"{cost_id}.json"
@@ -95,9 +95,9 @@ class Study:
             self.costs / f"{cost.cost_id}.json", cost.model_dump_json(by_alias=True, indent=1)
         )
 
-    def cost_records(self) -> Iterator[Cost]:
-        for path in sorted(self.costs.glob("*.json")):
-            yield _parse(Cost, path)
+    def cost_records(self, damaged: dict[Path, str] | None = None) -> Iterator[Cost]:
+        """Every cost record, likewise."""
+        return _each(Cost, self.costs.glob("*.json"), damaged)
 
     def planned(self) -> list[dict[str, Any]]:
         """The points of the study's last plan: run_id, layout, seed, steps, overrides."""
@@ -124,6 +124,18 @@ class Study:
 def read_record(path: Path) -> Record:
     """Read one record.json; HeadcountError, naming the file, where it is not one."""
     return _parse(Record, path)
+
+
+def _each(model: type[T], paths: Iterable[Path], damaged: dict[Path, str] | None) -> Iterator[T]:
+    for path in sorted(paths):
+        try:
+            found = _parse(model, path)
+        except HeadcountError as error:
+            if damaged is None:
+                raise
+            damaged[path] = str(error)
+            continue
+        yield found
 
 
 def _parse(model: type[T], path: Path) -> T:

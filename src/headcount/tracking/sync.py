@@ -5,6 +5,7 @@ Interrupted anywhere and repeated, it sends what is missing.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from headcount.errors import HeadcountError
 from headcount.study.records import Record
@@ -36,7 +37,8 @@ def sync(study: Study, project: str | None, entity: str | None) -> Outcome:
     Raises HeadcountError, in one line, where the server cannot be reached at all.
     """
     outcome = Outcome()
-    for record in study.records():
+    damaged: dict[Path, str] = {}
+    for record in study.records(damaged):
         logger = record.config["logger"]
         note = UploadNote.of(
             study.run_folder(record.run_id),
@@ -55,6 +57,9 @@ def sync(study: Study, project: str | None, entity: str | None) -> Outcome:
             outcome.failed[record.run_id] = trouble
         else:
             outcome.uploaded.append(record.run_id)
+    for path, reason in damaged.items():
+        outcome.failed[path.parent.name] = reason
+        connection.tell(reason)
     return outcome
 
 
