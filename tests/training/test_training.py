@@ -13,7 +13,7 @@ from headcount.tasks import Batch, build_task
 from headcount.tasks.base import IGNORE
 from headcount.training.evaluation import evaluate
 from headcount.training.journal import read_rows
-from headcount.training.module import HeadcountModule
+from headcount.training.module import HeadcountModule, Part
 
 
 def rows_of(config, record):
@@ -54,6 +54,40 @@ def test_accumulation_changes_neither_losses_nor_gradients(small):
     assert losses[1] == pytest.approx(losses[4], abs=1e-5)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_run_is_what_a_bare_loop_does(small, parts):
+    """By plain PyTorch: AdamW on clipped gradients of the mean loss, linear warm-up."""
+    config = small(
+        "trainer.max_steps=5", f"trainer.accumulate_grad_batches={parts}", "optim.grad_clip=0.05",
+        "optim.warmup_steps=4", "optim.weight_decay=0.1", "optim.lr=0.01",
+    )  # fmt: skip
+    model, task, optim = (
+        Transformer(config.shape, seed=config.seed),
+        build_task(config),
+        config.optim,
+    )
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    adamw = torch.optim.AdamW(groups, betas=(optim.beta1, optim.beta2), fused=False)
+    for step in range(5):
+        batch = task.train_batch(config.seed, step)
+        adamw.zero_grad()
+        logits = model(batch.inputs).flatten(0, 1)
+        torch.nn.functional.cross_entropy(logits, batch.targets.flatten()).backward()
+        norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+        assert norm > 0.05
+        for p in model.parameters():
+            p.grad *= 0.05 / norm
+        for group in adamw.param_groups:
+            group["lr"] = optim.lr * min(1, (step + 1) / 4)
+        adamw.step()
+    record = execute(config)
+    last = load_model(config, Study.of(config).run_folder(record.run_id) / "checkpoints/last.ckpt")
+    for (name, ours), theirs in zip(last.named_parameters(), model.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=2e-5), name
+
+
 def test_ragged_parts_accumulate_to_the_full_batch_gradient(small):
     config = small("trainer.accumulate_grad_batches=4")
     task = build_task(config)
@@ -66,8 +100,7 @@ def test_ragged_parts_accumulate_to_the_full_batch_gradient(small):
     def gradient(parts):
         module = HeadcountModule(config, task)
         for part in parts:
-            # Lightning divides by the number of parts, whatever it is
-            (module.training_step((part, full.n_scored), 0) / 4).backward()
+            module.loss(Part(part, full.n_scored, False)).backward()
         return torch.cat([p.grad.flatten() for p in module.parameters()])
 
     chunks = [Batch(*p) for p in zip(full.inputs.chunk(4), targets.chunk(4), strict=True)]

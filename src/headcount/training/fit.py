@@ -27,8 +27,6 @@ def fit(
     trainer = pl.Trainer(
         max_steps=config.own_steps,
         max_epochs=-1,
-        accumulate_grad_batches=config.trainer.accumulate_grad_batches,
-        gradient_clip_val=config.optim.grad_clip or None,
         precision=config.trainer.precision,
         accelerator=config.trainer.accelerator,
         devices=config.trainer.devices,

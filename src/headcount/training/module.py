@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -14,6 +14,15 @@ from headcount.seeding import derive
 from headcount.tasks import Batch, Task
 
 
+class Part(NamedTuple):
+    """One of the equal parts that a step's batch is taken in."""
+
+    batch: Batch
+    n_scored: int
+    """Scored positions of the whole step."""
+    is_last: bool
+
+
 class HeadcountModule(pl.LightningModule):
     """Trains a Transformer with AdamW, warm-up and cosine. start: the weights it goes on from, by the
     model's own names; None for those that the seed draws."""
@@ -22,6 +31,7 @@ class HeadcountModule(pl.LightningModule):
         self, config: Config, task: Task, start: Mapping[str, Tensor] | None = None
     ) -> None:
         super().__init__()
+        self.automatic_optimization = False  # whose hooks cost a short step a tenth of its time
         self.config = config
         self.task = task
         model = config.model
@@ -36,15 +46,30 @@ class HeadcountModule(pl.LightningModule):
             for block in self.model.blocks:
                 block.compile(dynamic=False)
 
-    def training_step(self, batch: tuple[Batch, int], batch_idx: int) -> Tensor:
-        """Mean loss over the scored positions of the whole step, of which this batch is one of
-        `accumulate_grad_batches` parts; parts with unequal counts still add up to the full batch."""
-        part, n_scored = batch
-        losses = self.task.losses(self.model(part.inputs, documents=part.documents), part)
-        # Lightning divides each part's loss by the number of parts; the division by count replaces it.
-        # Likewise the mean over ranks that DDP takes of gradients.
-        trainer = self.config.trainer
-        return losses.sum() * (trainer.accumulate_grad_batches * trainer.devices / n_scored)
+    def loss(self, part: Part) -> Tensor:
+        """A part's share of the mean loss over the scored positions of the whole step: parts with
+        unequal counts still add up to the full batch."""
+        own = part.batch
+        losses = self.task.losses(self.model(own.inputs, documents=own.documents), own)
+        # Times the ranks, as DDP takes the mean of their gradients.
+        return losses.sum() * (self.config.trainer.devices / part.n_scored)
+
+    def training_step(self, part: Part, batch_idx: int) -> Tensor:
+        """Backward, and after a step's last part its update; returns the part's loss."""
+        loss = self.loss(part)
+        self.manual_backward(loss)
+        if part.is_last:
+            optimizer: Any = self.optimizers()
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule: Any = self.lr_schedulers()
+            schedule.step()
+        return loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Clip gradients, which are whole and unscaled here in every precision."""
+        if self.config.optim.grad_clip:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), self.config.optim.grad_clip)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Give dropout a stream of its own for each part of each step."""
@@ -67,6 +92,8 @@ class HeadcountModule(pl.LightningModule):
             ],
             lr=optim.lr,
             betas=(optim.beta1, optim.beta2),
+            # A fused one unscales float16's gradients by itself, after they were clipped.
+            fused=self.config.trainer.precision != "16-mixed",
         )
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: lr_factor(step, optim, max_steps)
@@ -97,7 +124,7 @@ class StepBatches:
         self.first_step = first_step
         self.rank = rank
 
-    def __iter__(self) -> Iterator[tuple[Batch, int]]:
+    def __iter__(self) -> Iterator[Part]:
         ranks = self.config.trainer.devices
         parts = self.config.trainer.accumulate_grad_batches * ranks
         step = self.first_step
@@ -105,7 +132,7 @@ class StepBatches:
             batch = self.task.train_batch(self.config.seed, step)
             split = list(batch.parts(parts))
             for part in range(self.rank, parts, ranks):
-                yield split[part], batch.n_scored
+                yield Part(split[part], batch.n_scored, part + ranks >= parts)
             step += 1
 
 

@@ -21,7 +21,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from headcount.study.store import TEMPORARY
 from headcount.training.evaluation import evaluate
 from headcount.training.journal import Journal
-from headcount.training.module import HeadcountModule
+from headcount.training.module import HeadcountModule, Part
 
 CHECK_EVERY = 10
 """Steps between looks at the losses: a look waits for the device."""
@@ -123,12 +123,12 @@ class RunProgress(pl.Callback):
         trainer: pl.Trainer,
         pl_module: pl.LightningModule,
         outputs: Any,
-        batch: Any,
+        batch: Part,
         batch_idx: int,
     ) -> None:
         assert isinstance(pl_module, HeadcountModule)
         self._parts = self._parts + outputs["loss"].detach()
-        self.state["tokens"] += batch[0].inputs.shape[:2].numel() * trainer.world_size
+        self.state["tokens"] += batch.batch.inputs.shape[:2].numel() * trainer.world_size
         if trainer.global_step == self.state["step"]:
             return  # a part of an accumulated step
         step = self.state["step"] = trainer.global_step
