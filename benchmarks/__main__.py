@@ -43,7 +43,7 @@ BENCHMARKS: dict[str, list[tuple[str, str, str, float]]] = {
         ("limits", "floors", "Decode against its bandwidth floor", 1),
         ("limits", "peaks", "Training against the peak of a matrix product", 1),
     ],
-    "framework": [("framework", "run", "What the framework adds to a step", 0.5)],
+    "framework": [("framework", "run", "What the framework adds to a step", 1)],
 }
 
 

@@ -2,7 +2,9 @@
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
 
 import numpy as np
 import torch
@@ -12,46 +14,27 @@ from headcount.config import Config
 from headcount.hydra_app import compose
 from headcount.study.run import execute
 from headcount.tasks import build_task
-from headcount.training.module import HeadcountModule
+from headcount.training.module import HeadcountModule, Part, StepBatches
 
-FEW = 60
-"""Steps of the shorter of two runs; set-up and the one validation cancel in the difference of their
-times."""
+BLOCK = 20
+"""Steps of a sample: the journal is written every ten steps, a checkpoint every few seconds."""
 
 SIZES: dict[str, tuple[int, float | None, list[str]]] = {
-    "short": (660, None, ["task.batch_size=4", "task.seq_len=32"]),
-    "default": (180, 1 / 1.05, []),
+    "short": (5, None, ["task.batch_size=4", "task.seq_len=32"]),
+    "default": (2, 1 / 1.05, []),
 }
-"""By name: the longer run's steps, the target and what to override."""
+"""By name: blocks a repeat, the target and what to override."""
 
 
-def _config(steps: int, seed: int, results: str, *overrides: str) -> Config:
-    """The default run, validated once at its end, with no tracker."""
-    fixed = [
-        f"trainer.max_steps={steps}",
-        f"trainer.val_every_steps={steps}",
-        "optim.warmup_steps=10",
-        "logger=none",
-        f"paths.results={results}",
-        f"seed={seed}",
-    ]
-    return compose([*fixed, *overrides])
-
-
-def _whole(config: Config) -> None:
-    """A run as `headcount train` makes it, its record and checkpoints included."""
-    execute(config)
-
-
-def _bare(config: Config) -> None:
-    """A plain loop that does the same arithmetic on the same batches, and the same evaluation."""
-    torch.set_num_threads(config.trainer.threads)
+def _bare_step(config: Config) -> Callable[[int], None]:
+    """A step of a plain loop that does the same arithmetic on the same batches."""
     task = build_task(config)
     module = HeadcountModule(config, task)
     built = module.configure_optimizers()
     optimiser, schedule = built["optimizer"], built["lr_scheduler"]["scheduler"]
-    for step in range(config.trainer.max_steps):
-        batch = task.train_batch(config.seed, step)
+
+    def step(number: int) -> None:
+        batch = task.train_batch(config.seed, number)
         optimiser.zero_grad(set_to_none=True)
         losses = task.losses(module.model(batch.inputs), batch)
         (losses.sum() / batch.n_scored).backward()
@@ -59,30 +42,47 @@ def _bare(config: Config) -> None:
         optimiser.step()
         schedule.step()
 
+    return step
 
-def _step_ms(
-    run: Callable[[Config], None], many: int, seed: int, results: str, overrides: list[str]
-) -> float:
-    """CPU milliseconds a step, from the difference of a long and a short run."""
-    spent = []
-    for steps in (FEW, many):
-        config = _config(steps, seed, results, *overrides)
-        started = time.process_time()
-        run(config)
-        spent.append(time.process_time() - started)
-    return 1e3 * (spent[1] - spent[0]) / (many - FEW)
+
+@contextmanager
+def _in_turns(bare: Callable[[int], None]) -> Iterator[list[tuple[float, float]]]:
+    """Within it, each step of a run is followed by a bare one; yields CPU milliseconds of both. All
+    that a run does from one batch to the next is its step, whatever its own callbacks do included."""
+    samples: list[tuple[float, float]] = []
+    batches = StepBatches.__iter__
+
+    def turns(self: StepBatches) -> Iterator[Part]:
+        began = time.process_time()
+        for number, part in enumerate(batches(self)):
+            yield part
+            whole = time.process_time()
+            bare(number)
+            end = time.process_time()
+            samples.append((1e3 * (whole - began), 1e3 * (end - whole)))
+            began = end
+
+    with mock.patch.object(StepBatches, "__iter__", turns):
+        yield samples
 
 
 def run(repeats: int) -> list[Row]:
-    """Whole runs and bare loops in alternation, at a short step and at the default one."""
+    """A run as `headcount train` makes it, step by step in turns with a bare loop: at a short step and
+    at the default one."""
     rows = []
-    for name, (many, target, overrides) in SIZES.items():
+    for name, (blocks, target, overrides) in SIZES.items():
+        steps = BLOCK * (1 + blocks * repeats)  # the first block warms up
         with tempfile.TemporaryDirectory() as results:
-            times = [
-                [_step_ms(kind, many, seed, results, overrides) for kind in (_whole, _bare)]
-                for seed in range(repeats)
-            ]
-        whole, bare = (list(samples) for samples in zip(*times, strict=True))
+            config = compose(
+                [
+                    f"trainer.max_steps={steps}", f"trainer.val_every_steps={steps}",
+                    "optim.warmup_steps=10", "logger=none", f"paths.results={results}", *overrides,
+                ]
+            )  # fmt: skip
+            with _in_turns(_bare_step(config)) as samples:
+                execute(config)
+        by_block = np.array(samples[BLOCK : len(samples) // BLOCK * BLOCK])
+        whole, bare = by_block.reshape(-1, BLOCK, 2).mean(axis=1).T.tolist()
         added = float(np.median(np.subtract(whole, bare)))
         what = f"whole training step, {name} (adds {added:.2f} ms)"
         rows.append(row(what, "a bare loop", whole, bare, target))

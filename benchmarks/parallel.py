@@ -25,8 +25,12 @@ WAYS = {
         f"hydra.launcher.n_workers={workers}",
         f"trainer.threads={threads}",
     )
-    for precision in ("32-true", "bf16-mixed")
-    for workers, threads in ((1, 1), (2, 1), (1, 2))
+    for precision, workers, threads in (
+        ("32-true", 1, 1),
+        ("32-true", 2, 1),
+        ("bf16-mixed", 2, 1),
+        ("bf16-mixed", 1, 2),
+    )
 }
 
 TURNS = 2
