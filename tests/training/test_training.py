@@ -54,12 +54,16 @@ def test_accumulation_changes_neither_losses_nor_gradients(small):
     assert losses[1] == pytest.approx(losses[4], abs=1e-5)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_a_run_is_what_a_bare_loop_does(small, parts):
-    """By plain PyTorch: AdamW on clipped gradients of the mean loss, linear warm-up."""
+@pytest.mark.parametrize(
+    ("precision", "parts"), [("32-true", 1), ("32-true", 2), ("bf16-mixed", 1)]
+)
+def test_a_run_is_what_a_bare_loop_does(small, precision, parts):
+    """By plain PyTorch: AdamW on clipped gradients of the mean loss, linear warm-up; of mixed
+    precision the forward alone under autocast."""
     config = small(
         "trainer.max_steps=5", f"trainer.accumulate_grad_batches={parts}", "optim.grad_clip=0.05",
         "optim.warmup_steps=4", "optim.weight_decay=0.1", "optim.lr=0.01",
+        f"trainer.precision={precision}",
     )  # fmt: skip
     model, task, optim = (
         Transformer(config.shape, seed=config.seed),
@@ -73,8 +77,10 @@ def test_a_run_is_what_a_bare_loop_does(small, parts):
     for step in range(5):
         batch = task.train_batch(config.seed, step)
         adamw.zero_grad()
-        logits = model(batch.inputs).flatten(0, 1)
-        torch.nn.functional.cross_entropy(logits, batch.targets.flatten()).backward()
+        with torch.autocast("cpu", torch.bfloat16, precision == "bf16-mixed"):
+            logits = model(batch.inputs).flatten(0, 1)
+            loss = torch.nn.functional.cross_entropy(logits, batch.targets.flatten())
+        loss.backward()
         norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
         assert norm > 0.05
         for p in model.parameters():

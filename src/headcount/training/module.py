@@ -57,13 +57,15 @@ class HeadcountModule(pl.LightningModule):
     def training_step(self, part: Part, batch_idx: int) -> Tensor:
         """Backward, and after a step's last part its update; returns the part's loss."""
         loss = self.loss(part)
-        self.manual_backward(loss)
-        if part.is_last:
-            optimizer: Any = self.optimizers()
-            optimizer.step()
-            optimizer.zero_grad()
-            schedule: Any = self.lr_schedulers()
-            schedule.step()
+        # Lightning holds autocast over all of this, but only the forward wants it.
+        with torch.autocast(self.device.type, enabled=False):
+            self.manual_backward(loss)
+            if part.is_last:
+                optimizer: Any = self.optimizers()
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule: Any = self.lr_schedulers()
+                schedule.step()
         return loss
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
