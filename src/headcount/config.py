@@ -13,7 +13,7 @@ from headcount.controls import Dial, Matched, Quantity
 from headcount.errors import CombinationError, LayoutError, RequestError
 from headcount.layout import HeadLayout
 from headcount.resolve import matched, resolved
-from headcount.section import Name, PositiveInt, Section
+from headcount.section import TRUTH_VALUE, Name, PositiveInt, Section
 from headcount.shape import Bias, DType, MLPKind, ModelShape, Norm, Position, torch_mha_lacks
 from headcount.task_config import Task
 
@@ -181,6 +181,12 @@ class Trainer(Section):
     """CPU threads of the process: one is what keeps parallel jobs fast and results the same."""
     compile: bool = False
     """Compile each block (torch.compile). Some 20 s before the first step, so for longer runs."""
+
+    @property
+    def fused(self) -> bool | None:
+        """Whether AdamW is the fused one. For float16, whose gradients that one would unscale by itself
+        after they were clipped, PyTorch chooses among the others."""
+        return None if self.precision == "16-mixed" else True
 
 
 class Measure(Section):
@@ -416,6 +422,11 @@ def _cross_check(config: Config) -> None:
             f"trainer.devices={trainer.devices} does not divide "
             f"task.batch_size={task.batch_size}; valid: a divisor of it"
         )
+    if optim.grad_clip and trainer.strategy.startswith(("fsdp", "deepspeed")):
+        raise CombinationError(
+            f"trainer.strategy={trainer.strategy} shards the gradients, which are clipped whole; valid: "
+            "trainer=ddp, or optim.grad_clip=0"
+        )
     if trainer.devices > 1 and trainer.strategy == "auto":
         raise CombinationError(
             f"trainer.devices={trainer.devices} with trainer.strategy=auto; valid: "
@@ -437,6 +448,11 @@ def _one_line(error: ValidationError) -> str:
     key, value = ".".join(path), first["input"]
     if first["type"] == "extra_forbidden":
         return unknown_key(key, value, branch)
+    if first["type"] == TRUTH_VALUE:
+        key = ".".join(filter(None, (key, first["ctx"]["key"])))
+        return f"{key}={first['ctx']['value']}: {first['msg']}"
+    if first["type"] == "union_tag_not_found":
+        return f"{key}.name: missing"
     if first["type"] == "union_tag_invalid":
         tags = first["ctx"]["expected_tags"].replace("'", "")
         return f"{key}.name={first['ctx']['tag']}: valid: {tags}"

@@ -76,7 +76,8 @@ def headcount(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess:
     shown = cwd / "shown.txt"
     process = forks.Process(target=_main, args=(arguments, cwd, shown))
     process.start()
-    process.join()
+    process.join(600)
+    assert process.exitcode is not None, f"{shlex.join(arguments)}: still running"
     return subprocess.CompletedProcess(arguments, process.exitcode, shown.read_text())
 
 

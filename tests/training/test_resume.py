@@ -102,19 +102,21 @@ def test_a_failure_between_checkpoints_loses_nothing_but_the_steps_since(
     assert_same(outcome(resumed, config), outcome(whole, whole_config))
 
 
-def test_a_checkpoint_that_counts_steps_otherwise_is_refused(small, stop_at):
+def test_of_a_checkpoint_that_counts_steps_otherwise_the_run_begins_anew(small, stop_at):
     """As one of Lightning's automatic optimisation does, which this program once used."""
+    whole_config = small(*STOCHASTIC, "study=whole")
+    whole = execute(whole_config)
     stop_at(8, lambda progress, trainer: os.kill(os.getpid(), signal.SIGTERM))
     config = small(*STOCHASTIC)
     stopped = execute(config)
     last = Study.of(config).run_folder(stopped.run_id) / "checkpoints/last.ckpt"
     saved = torch.load(last, weights_only=True)
-    counts = saved["loops"]["fit_loop"]["epoch_loop.manual_optimization.optim_step_progress"]
+    counts = saved["loops"]["fit_loop"][run_module.STEPS_TAKEN]
     counts["total"] = dict.fromkeys(counts["total"], 0)
     torch.save(saved, last)
     again = execute(config)
-    assert again.status == "failed"
-    assert again.error.message.startswith(f"{last}: saved at step 9 by another version")
+    assert again.training.resumed_from == []
+    assert_same(outcome(again, config), outcome(whole, whole_config))
 
 
 def test_a_completed_run_is_left_untouched(small):

@@ -372,8 +372,11 @@ class _Choice:
 
     def _reason(self, pick: int) -> str:
         metric, arm = self.judgement.metric, self.arms[pick]
-        value = plus_minus(arm.mean, self.judgement.bar(arm) or inf)
-        text = f"{arm.label}: {metric.name} {value}{self.unit} (95%, for comparing layouts)"
+        half = self.judgement.bar(arm)
+        what_for = " (95%, for comparing layouts)" if half and isfinite(half) else ""
+        text = (
+            f"{arm.label}: {metric.name} {plus_minus(arm.mean, half or inf)}{self.unit}{what_for}"
+        )
         if self.by_cost:
             text += (
                 f", decode {millis(self.latency[pick])} ms, KV cache "
@@ -412,7 +415,7 @@ class _Choice:
                 f"{self.labels[i]} would be {self._gap(pick, i)} better, but: "
                 f"{listed(self.excluded[i])}"
             )
-        if not self.by_cost:
+        if not self.by_cache:
             return lines
         best = min(self.candidates, key=lambda i: self.quality[i])
         if pick != best:
@@ -422,7 +425,8 @@ class _Choice:
         cheaper = [
             i
             for i in self.candidates
-            if i not in self.acceptable
+            if self.by_cost
+            and i not in self.acceptable
             and self.latency[i] * (1 + self.serving.floor) < self.latency[pick]
         ]
         if cheaper:
@@ -464,6 +468,14 @@ class _Choice:
             found.append(f"not measured, so no candidate: {listed(unmeasured)}")
         elif unmeasured and not found:
             found.append("no cost record: the choice is by quality alone")
+        elif self.by_cache:
+            cacheless = [
+                arm.label
+                for arm, kv in zip(self.arms, self.serving.kv, strict=True)
+                if isnan(kv) and len(arm.values)
+            ]
+            if cacheless:
+                found.append(f"cache not measured, so no candidate: {listed(cacheless)}")
         if self.serving.floor:
             found.append(f"latencies within {self.serving.floor:.0%} of each other count as equal")
         return [*found, *self.evidence.warnings]

@@ -24,8 +24,9 @@ class TrainingStep:
         m = config.model
         model = Transformer(shape, m.dropout, 0, m.attention_dropout, m.backend)
         self.model = model.to(device, dtype).train()
-        fused = trainer.precision != "16-mixed"  # as in training
-        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=config.optim.lr, fused=fused)
+        self.optimiser = torch.optim.AdamW(
+            self.model.parameters(), lr=config.optim.lr, fused=trainer.fused
+        )
         self.parts = trainer.accumulate_grad_batches
         self.device = device
         self.autocast = AUTOCAST_DTYPES.get(trainer.precision)

@@ -41,6 +41,9 @@ from headcount.training.ranks import other_ranks
 
 log = logging.getLogger(__name__)
 
+STEPS_TAKEN = "epoch_loop.manual_optimization.optim_step_progress"
+"""Where Lightning's checkpoints count the steps of a module that takes them itself."""
+
 
 def execute(config: Config) -> Record | None:
     """Train and score one run, or finish what an earlier attempt left of it.
@@ -189,7 +192,12 @@ def _saved_step(checkpoint: Path) -> int | None:
     if not checkpoint.exists():
         return None
     try:
-        step: int = torch.load(checkpoint, weights_only=True)["global_step"]
+        saved = torch.load(checkpoint, weights_only=True)
+        step: int = saved["global_step"]
+        # Lightning counts steps by how they are taken; of one that took them otherwise it would go on
+        # with the first batch.
+        if saved["loops"]["fit_loop"][STEPS_TAKEN]["total"]["completed"] != step:
+            raise ValueError(f"its {step} steps are counted otherwise")
     except Exception as error:
         log.warning("%s cannot be read (%s): beginning anew", checkpoint, error)
         checkpoint.unlink()

@@ -145,7 +145,7 @@ def _entity(study: Study) -> str | None:
 
 def _logger(study: Study) -> dict[str, Any]:
     """The logger's settings of the study's runs."""
-    for record in study.records():
+    for record in study.records({}):
         logger: dict[str, Any] = record.config["logger"]
         return logger
     raise RequestError(f"study {study.folder}: no runs in it yet")

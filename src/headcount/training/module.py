@@ -94,8 +94,7 @@ class HeadcountModule(pl.LightningModule):
             ],
             lr=optim.lr,
             betas=(optim.beta1, optim.beta2),
-            # A fused one unscales float16's gradients by itself, after they were clipped.
-            fused=self.config.trainer.precision != "16-mixed",
+            fused=self.config.trainer.fused,
         )
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: lr_factor(step, optim, max_steps)

@@ -104,12 +104,6 @@ class RunProgress(pl.Callback):
         self._previous = {number: signal.getsignal(number) for number in STOPPING}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.global_step != self.state["step"]:
-            # Lightning counts steps by how they are taken, which a checkpoint of other code may not say.
-            raise ValueError(
-                f"{self.last}: saved at step {self.state['step']} by another version; once it is "
-                "removed, the same command begins the run anew"
-            )
         if trainer.is_global_zero:  # of several ranks the first alone writes
             self.journal = Journal(self.folder / "metrics.jsonl", self.state["step"])
         for number in STOPPING:
