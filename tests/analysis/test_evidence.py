@@ -85,6 +85,21 @@ def test_mixed_kernels_are_named(make_study: Make) -> None:
     assert said(found, "mix decode kernels", "flash (mha h2)", "math (mha h4)")
 
 
+def test_latencies_of_several_sessions_are_named(make_study: Make) -> None:
+    costs = [make_cost(layout_of(h)) for h in (2, 4, 8)]
+    for cost, session, speed in zip(costs, "aab", (2e11, 2e11, 1e11), strict=True):
+        ceilings = {"matmul_flops_per_s": {"fp32": speed}}
+        cost.environment |= {"session": session, "ceilings": ceilings}
+    records = [make_record(c.layout, 0, 2.0, cost=c) for c in costs]
+    found = evidence.load(make_study(records))
+    assert said(
+        found, "from 2 sessions (mha h2 and mha h4; mha h8)", "2 times, by a matrix product"
+    )
+    for cost in costs:
+        cost.environment["session"] = "a"
+    assert not said(evidence.load(make_study(records)), "sessions")
+
+
 def test_devices_are_never_mixed(make_study: Make) -> None:
     layouts = [layout_of(h) for h in (2, 4, 8)]
     records = [make_record(x, 0, 2.0) for x in layouts]

@@ -10,7 +10,7 @@ import numpy as np
 from headcount.analysis.arms import Arm, spread_of
 from headcount.analysis.statistics import NOISY
 from headcount.analysis.words import listed
-from headcount.study.records import Record
+from headcount.study.records import Cost, Record
 
 NOT_COMPLETED = ("diverged", "failed", "interrupted", "running")
 
@@ -210,6 +210,7 @@ def _cost_warnings(arms: list[Arm]) -> list[str]:
                 f"{value} ({listed(dict.fromkeys(labels))})" for value, labels in found.items()
             ]
             warnings.append(f"latencies mix {what}: {'; '.join(parts)}")
+    warnings += _session_warnings([(a.label, cost) for a, cost, _ in measured])
     for text, labels in _grouped((w, a.label) for a, cost, _ in measured for w in cost.warnings):
         warnings.append(f"measuring {listed(labels)}: {text}")
     floors = [cost.noise_floor for _, cost, _ in measured if cost.noise_floor is not None]
@@ -219,6 +220,24 @@ def _cost_warnings(arms: list[Arm]) -> list[str]:
             f"{max(floors):.0%}; smaller differences mean nothing"
         )
     return warnings
+
+
+def _session_warnings(measured: list[tuple[str, Cost]]) -> list[str]:
+    """Latencies from several sessions, with how much faster the host was in one than in another."""
+    sessions = dict(_grouped((str(c.environment.get("session")), label) for label, c in measured))
+    if len(sessions) < 2:
+        return []
+    speeds = [
+        c.environment["ceilings"]["matmul_flops_per_s"][c.dtype]
+        for _, c in measured
+        if "ceilings" in c.environment
+    ]
+    ratio = f" ({max(speeds) / min(speeds):.2g} times, by a matrix product)" if speeds else ""
+    return [
+        f"latencies are from {len(sessions)} sessions ({'; '.join(map(listed, sessions.values()))}), and "
+        f"the host may have been faster in one than in another{ratio}; measured by one command they are "
+        "comparable"
+    ]
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
