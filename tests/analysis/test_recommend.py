@@ -182,6 +182,23 @@ def test_without_timings_the_smallest_cache_is_the_cheapest(clear: Study) -> Non
     found = recommend(clear, Limits(context=9000, tolerance=1))
     assert found.choice == "mqa h8/kv1"
     assert "the cheapest of the 4 layouts" in found.reason
+    assert any(
+        "tolerating less than 0.09 nats rules mqa h8/kv1 out" in w for w in found.would_change
+    )
+
+
+def test_a_layout_without_a_cost_record_is_named_where_caches_decide(make_study: Make) -> None:
+    records = records_of(CLEAR)
+    for record in records:
+        if record.layout.label == "mha h8":
+            record.cost = None
+    found = recommend(make_study(records), Limits(context=9000))
+    assert found.choice == "mha h4"
+    assert "cache not measured, so no candidate: mha h8" in found.caveats
+
+
+def test_one_seed_has_no_interval_to_name(make_study: Make) -> None:
+    assert "95%" not in recommend(make_study(records_of(CLEAR, seeds=1))).reason
 
 
 def test_mixed_kernels_and_code_are_minded(make_study: Make) -> None:
