@@ -31,7 +31,7 @@ class HeadcountModule(pl.LightningModule):
         self, config: Config, task: Task, start: Mapping[str, Tensor] | None = None
     ) -> None:
         super().__init__()
-        self.automatic_optimization = False  # whose hooks cost a short step a tenth of its time
+        self.automatic_optimization = False  # a short step feels each of its hooks
         self.config = config
         self.task = task
         model = config.model
